@@ -1,0 +1,139 @@
+"""A chat in a terminal or a pipe. Owns: the loop, what is printed. Needs: a package, conversation, line editor. Never: the
+arguments of the command line (chat.py)."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from edge.cli.chat_commands import Leave, is_command, run_command
+from edge.cli.conversation import AnswerFigures, ChatSettings, Conversation
+from edge.cli.line_editor import LineEditor, PlainEditor, TerminalEditor
+from edge.env import is_colour_off, state_folder
+from edge.errors import BudgetError, RequestError
+from edge.monitors.memory import process_memory
+
+HISTORY_NAME = "chat_history"
+DIM, RESET = "\x1b[2m", "\x1b[0m"
+# A model may write what a terminal would obey: control characters are shown, not sent.
+_SHOWN = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"}
+_SHOWN |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
+
+
+@dataclass(frozen=True, slots=True)
+class ChatOptions:
+    """What the command line asks for. None: the default of the runtime."""
+
+    settings: ChatSettings
+    context: int | None = None
+    threads: int | None = None
+    isa: str = "auto"
+    template_file: Path | None = None  # in place of the package's own
+    force: bool = False  # use a package whose verdict failed
+    ignore_budget: bool = False
+
+
+def run_chat(package_path: Path, options: ChatOptions) -> None:
+    """Talks to the package until the user leaves. EdgeError where it cannot be opened, or is a base model."""
+    from edge.footprint import open_runtime, package_plan
+    from edge.package import Package
+    from edge.text.template import ChatTemplate
+    from edge.text.tokenizer import Tokenizer
+
+    package = Package.open(package_path, force=options.force)
+    tokenizer = Tokenizer.open(package.path / "tokenizer")
+    if options.template_file is None:
+        template = ChatTemplate.open(package.path / "tokenizer", tokenizer)
+    else:
+        template = ChatTemplate.read(options.template_file, tokenizer)
+    plan = package_plan(package, context=options.context, threads=options.threads)
+    with (
+        open_runtime(package, plan, threads=options.threads, isa=options.isa, ignore_budget=options.ignore_budget) as runtime,
+        closing(runtime.session()) as engine,
+    ):
+        conversation = Conversation(tokenizer, template, engine, runtime.limits.max_context, options.settings)
+        talk(conversation, _editor(), sys.stdout, sys.stderr)
+
+
+def talk(conversation: Conversation, editor: LineEditor, out: TextIO, notes: TextIO) -> None:
+    """The loop: answers go to `out`, everything else to `notes`. Ends with the input, or with /bye."""
+    say = _Notes(notes)
+    if editor.is_interactive:
+        say(f"context {conversation.context:,} tokens. /? shows the commands, Ctrl-D leaves")
+    while True:
+        try:
+            entry = editor.read()
+            if not entry.strip():
+                continue
+            if is_command(entry):
+                say(run_command(entry, conversation))
+                continue
+            _answer(conversation, entry, out, say)
+        except (EOFError, Leave):
+            return
+        except (RequestError, BudgetError) as error:
+            if not editor.is_interactive:
+                raise  # a script learns of it by the exit code
+            say(f"edge: {error}")
+        except KeyboardInterrupt:
+            if not editor.is_interactive:
+                raise
+            say("Ctrl-D or /bye leaves")
+
+
+def _answer(conversation: Conversation, entry: str, out: TextIO, say: _Notes) -> None:
+    """Prints one answer as it comes. Ctrl-C ends the answer, not the chat."""
+    pieces = conversation.ask(entry)
+    is_stopped = False
+    try:
+        for piece in pieces:
+            out.write(piece.translate(_SHOWN) if out.isatty() else piece)
+            out.flush()
+    except KeyboardInterrupt:
+        is_stopped = True
+    finally:
+        pieces.close()
+    out.write("\n")
+    out.flush()
+    figures = conversation.figures
+    assert figures is not None, "an answer has figures"
+    say(describe(figures, conversation.settings.max_tokens, process_memory().peak, is_stopped=is_stopped))
+
+
+def describe(figures: AnswerFigures, max_tokens: int, peak_bytes: int | None, *, is_stopped: bool) -> str:
+    """One line about an answer: how fast, how long, how much memory. What was not measured is left out."""
+    parts = [f"{figures.tokens} tokens"]
+    if figures.decode_rate is not None:
+        parts.append(f"{figures.decode_rate:.1f} tokens/s")
+    if figures.time_to_first_token is not None:
+        parts.append(f"first after {figures.time_to_first_token:.2f} s")
+    parts.append(f"prompt {figures.prompt_tokens} tokens, {figures.prompt_tokens - figures.kept_tokens} new")
+    if peak_bytes is not None:
+        parts.append(f"memory {peak_bytes / 2**20:.0f} MiB")
+    if is_stopped:
+        parts.append("stopped")
+    elif figures.finish_reason == "length":
+        is_limit = figures.tokens >= max_tokens
+        parts.append(f"cut at max-tokens {max_tokens}" if is_limit else "cut: the context is full")
+    return "[" + " | ".join(parts) + "]"
+
+
+class _Notes:
+    """Lines that are not the model's: dim on a terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._is_dim = stream.isatty() and not is_colour_off()
+
+    def __call__(self, text: str) -> None:
+        self._stream.write(f"{DIM}{text}{RESET}\n" if self._is_dim else f"{text}\n")
+        self._stream.flush()
+
+
+def _editor() -> LineEditor:
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        return TerminalEditor(state_folder() / HISTORY_NAME, _Notes(sys.stderr))
+    return PlainEditor(sys.stdin.buffer)

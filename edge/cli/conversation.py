@@ -1,0 +1,164 @@
+"""A chat as the engine sees it. Owns: messages, the token ids that stand for them, settings. Needs: text, an engine.
+Never: terminals."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from edge.errors import RequestError
+from edge.interrupts import deferred_interrupts
+from edge.text.normalise import prompt_text
+from edge.text.template import ChatTemplate, render_chat
+from edge.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from edge.request import FinishReason, TokenEvent
+    from edge.sampling import SamplingParams
+
+Message = dict[str, str]  # role, content
+
+
+class ChatEngine(Protocol):
+    """What a chat needs of an engine: one sequence whose computed front is used again (edge.session.Session)."""
+
+    def generate(
+        self, prompt_ids: list[int], sampling: SamplingParams, max_tokens: int, stop_ids: frozenset[int]
+    ) -> Iterator[TokenEvent]:
+        """Tokens of one answer; closing the iterator early cancels it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatSettings:
+    """What /set changes; each answer uses those of its moment."""
+
+    sampling: SamplingParams
+    max_tokens: int
+    system: str  # "": no system message of our own
+
+
+@dataclass(slots=True)
+class AnswerFigures:
+    """How one answer went. Times in seconds."""
+
+    prompt_tokens: int
+    kept_tokens: int  # of the prompt, those that were in front of the answer before
+    started_at: float
+    tokens: int = 0
+    first_token_at: float | None = None
+    last_token_at: float | None = None
+    finish_reason: FinishReason | None = None
+
+    @property
+    def time_to_first_token(self) -> float | None:
+        return None if self.first_token_at is None else self.first_token_at - self.started_at
+
+    @property
+    def decode_rate(self) -> float | None:
+        """Tokens a second behind the first; None before there are two."""
+        if self.first_token_at is None or self.last_token_at is None or self.tokens < 2:
+            return None
+        return (self.tokens - 1) / (self.last_token_at - self.first_token_at)
+
+    def count(self, now: float) -> None:
+        """One more token."""
+        self.tokens += 1
+        self.last_token_at = now
+        if self.first_token_at is None:
+            self.first_token_at = now
+
+
+@dataclass(frozen=True, slots=True)
+class _Computed:
+    """The ids of the last turn, and the text that they stand for: what the next prompt can begin with."""
+
+    ids: tuple[int, ...]  # prompt and answer, without the token that ended it
+    text: str  # the rendered prompt, and the answer behind it
+
+
+class Conversation:
+    """Turns of one chat. The next prompt begins with the ids of the last where the text is the same, so that the engine
+    computes only what is new: tokenising an answer again need not give the tokens that the model chose."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, template: ChatTemplate, engine: ChatEngine, context: int, settings: ChatSettings
+    ) -> None:
+        """`context`: tokens that the engine holds, prompt and answer together."""
+        self._tokenizer, self._template, self._engine = tokenizer, template, engine
+        self.context = context
+        self.settings = settings  # of the answers to come
+        self.messages: list[Message] = []  # without the system message of the settings
+        self.figures: AnswerFigures | None = None  # of the last answer
+        self._computed = _Computed((), "")
+
+    def clear(self) -> None:
+        """Forgets all turns."""
+        self.replace_messages([])
+
+    def replace_messages(self, messages: list[Message]) -> None:
+        """Goes on from another history."""
+        self.messages, self._computed = messages, _Computed((), "")
+
+    def used_tokens(self) -> int:
+        """Tokens of the context that the turns so far take."""
+        return len(self._prompt(self.messages)[1]) if self.messages else 0
+
+    def ask(self, text: str) -> Generator[str, None, None]:
+        """The answer to `text`, piece by piece. Leaving early ends the answer; what was said stays in the chat.
+
+        RequestError where the chat no longer fits in the context; nothing has changed then.
+        """
+        message = {"role": "user", "content": prompt_text(text, "the message")}
+        rendered, ids = self._prompt([*self.messages, message])
+        if len(ids) >= self.context:
+            raise RequestError(
+                f"this chat has {len(ids):,} tokens, the context {self.context:,}, and an answer needs room. "
+                f"/clear it, or start with a larger --ctx-size"
+            )
+        max_tokens = min(self.settings.max_tokens, self.context - len(ids))
+        kept = len(self._computed.ids) if tuple(ids[: len(self._computed.ids)]) == self._computed.ids else 0
+        self.figures = figures = AnswerFigures(len(ids), kept, time.perf_counter())
+        return self._answer(message, rendered, ids, max_tokens, figures)
+
+    def _answer(
+        self, message: Message, rendered: str, ids: list[int], max_tokens: int, figures: AnswerFigures
+    ) -> Generator[str, None, None]:
+        stop_ids = self._tokenizer.eos_ids
+        stream = self._tokenizer.stream()
+        said: list[str] = []
+        answer_ids: list[int] = []
+        events = self._engine.generate(ids, self.settings.sampling, max_tokens, stop_ids)
+        try:
+            for event in events:
+                figures.finish_reason = event.finish_reason
+                if event.token_id is not None:
+                    figures.count(time.perf_counter())
+                    if event.token_id not in stop_ids:
+                        answer_ids.append(event.token_id)
+                        said.append(stream.push(event.token_id))
+                        if said[-1]:
+                            yield said[-1]
+            said.append(stream.finish())
+            if said[-1]:
+                yield said[-1]
+        finally:
+            # Also where Ctrl-C or an error of the engine ends it: what the user has read belongs to the chat.
+            with deferred_interrupts():
+                if isinstance(events, Generator):
+                    events.close()  # cancels the request where it has not ended
+                if answer_ids or figures.finish_reason in ("stop", "length"):
+                    answer = self._tokenizer.decode(answer_ids)
+                    self.messages += [message, {"role": "assistant", "content": answer}]
+                    self._computed = _Computed((*ids, *answer_ids), rendered + answer)
+
+    def _prompt(self, messages: list[Message]) -> tuple[str, list[int]]:
+        """The rendered chat and its ids; those of the last turn stand in front where the text begins with theirs."""
+        system = self.settings.system
+        opening = [{"role": "system", "content": prompt_text(system, "the system message")}] if system else []
+        chat = render_chat(self._template, opening + messages)
+        text, done = chat.text, self._computed
+        if done.ids and text.startswith(done.text) and len(text) > len(done.text):
+            return text, [*done.ids, *self._tokenizer.encode_chat(chat, start=len(done.text))]
+        return text, self._tokenizer.encode_chat(chat)

@@ -1,0 +1,97 @@
+"""`edge inspect`: what is in a package, from its manifest and its plan. Nothing is loaded."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from pathlib import Path
+
+import click
+
+from edge.cli.options import json_option
+from edge.cli.progress import human_bytes
+from edge.cli.tables import format_table
+from edge.manifest import Manifest, Verdict
+from edge.package import Package
+
+
+@click.command(name="inspect")
+@click.argument("package", type=click.Path(path_type=Path))
+@click.option("--tensors", is_flag=True, help="List every tensor, with its rounding.")
+@json_option()
+def command(package: Path, tensors: bool, as_json: bool) -> None:
+    """Show what is in PACKAGE: model, tier, bits per weight, files, verdicts."""
+    opened = Package.open(package, force=True)
+    if as_json:
+        click.echo(json.dumps(dataclasses.asdict(opened.manifest) | {"path": str(opened.path)}))
+        return
+    click.echo(format_table(_facts(opened)))
+    click.echo()
+    click.echo(format_table([["file", "bytes"], *_files(opened.manifest)], right=frozenset({1})))
+    click.echo()
+    click.echo(format_table(_tensors(opened.manifest) if tensors else _tensor_kinds(opened.manifest), right=frozenset({1, 2})))
+
+
+def _facts(package: Package) -> list[list[str]]:
+    manifest, spec = package.manifest, package.spec
+    windows = Counter(layer.window for layer in spec.layers)
+    attention = ", ".join(
+        f"{count} full" if window == 0 else f"{count} with window {window}" for window, count in windows.items()
+    )
+    weights = sum(tensor.bytes for tensor in manifest.tensors)
+    return [
+        ["package", str(package.path)],
+        ["model", f"{spec.name} ({spec.architecture}), licence {manifest.source.licence}"],
+        ["built from", f"{manifest.source.name}, sha256 {manifest.source.sha256[:12]}"],
+        ["tier, target", f"{manifest.tier}, {manifest.target}"],
+        ["weights", f"{human_bytes(weights)}, {manifest.bits_per_weight:.2f} bits per weight"],
+        ["layers", f"{len(spec.layers)} ({attention}), width {spec.hidden_size}, feed-forward {spec.intermediate_size}"],
+        ["heads", f"{spec.num_heads} of {spec.head_dim}, {spec.num_kv_heads} for keys and values"],
+        ["vocabulary", f"{spec.vocab_size} tokens, head {'tied to the embedding' if spec.tied_head else 'of its own'}"],
+        ["context", f"{manifest.limits.max_context} tokens at most, the model's own is {spec.context_length}"],
+        [
+            "presets",
+            f"{', '.join(manifest.capabilities.presets)}; batch invariant: {_yes(manifest.capabilities.batch_invariant)}",
+        ],
+        ["contract", f"{manifest.contract_version}, format {manifest.format_version}, sealed at {manifest.seal_tokens} tokens"],
+        ["engine verdict", _verdict(manifest.verdicts.engine)],
+        ["tier verdict", _verdict(manifest.verdicts.tier)],
+        ["built with", ", ".join(f"{name} {version}" for name, version in sorted(manifest.libraries.items()))],
+    ]
+
+
+def _verdict(verdict: Verdict | None) -> str:
+    if verdict is None:
+        return "not measured"
+    return (
+        f"{'passed' if verdict.passed else 'FAILED'}: KL {verdict.kl_mean:.5f}, top-1 {100 * verdict.top1:.1f} %, "
+        f"perplexity x {verdict.perplexity_ratio:.4f}, {verdict.tokens} tokens of {verdict.text}"
+    )
+
+
+def _files(manifest: Manifest) -> list[list[str]]:
+    return [[name, str(record.bytes)] for name, record in sorted(manifest.files.items())]
+
+
+def _tensor_kinds(manifest: Manifest) -> list[list[str]]:
+    """Tensors by what they were and what they are now."""
+    counts: Counter[tuple[str, str]] = Counter()
+    sizes: Counter[tuple[str, str]] = Counter()
+    for tensor in manifest.tensors:
+        counts[tensor.source_kind, tensor.kind] += 1
+        sizes[tensor.source_kind, tensor.kind] += tensor.bytes
+    rows = [[f"{source} -> {kind}", str(count), str(sizes[source, kind])] for (source, kind), count in sorted(counts.items())]
+    return [["stored as", "tensors", "bytes"], *rows]
+
+
+def _tensors(manifest: Manifest) -> list[list[str]]:
+    rows = [
+        [t.name, str(t.bytes), f"{t.rounding_error:.2e}" if t.rounding_error else "exact", f"{t.source_kind} -> {t.kind}"]
+        for t in manifest.tensors
+    ]
+    return [["tensor", "bytes", "rounding", "stored as"], *rows]
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"

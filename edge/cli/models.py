@@ -1,0 +1,46 @@
+"""What a user may write where a MODEL is wanted. Owns: the choice between path and catalog name. Needs: catalog, pull.
+Never: reading the model."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from edge.errors import ConfigError
+from edge.manifest import FILE_NAME
+from edge.progress import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """A model file on disk."""
+
+    name: str  # as the user writes it to get the same again: a catalog name, or the path
+    stem: str  # for names of what is made from it
+    path: Path
+
+
+def is_package(path: Path) -> bool:
+    """Whether this is a package folder (in whatever state)."""
+    return (path / FILE_NAME).is_file() or (path.suffix == ".edge" and path.is_dir())
+
+
+def find_model(text: str, progress: Progress, *, offline: bool = False) -> ModelFile:
+    """The file of a model given as a path or as a catalog name; the latter is pulled when missing, saying so."""
+    from edge.catalog import catalog_model, catalog_names, model_folder
+    from edge.pull import pull_model
+
+    path = Path(text).expanduser()
+    if path.exists():
+        return ModelFile(name=text, stem=path.name.removesuffix(".gguf"), path=path)
+    names = catalog_names()
+    if text in names:
+        if not (model_folder(text) / catalog_model(text).file).is_file():
+            click.echo(f"edge: {text} is not here yet, pulling it", err=True)
+        return ModelFile(name=text, stem=text, path=pull_model(text, progress, offline=offline).path)
+    near = difflib.get_close_matches(text, names, n=1)
+    hint = f"Did you mean {near[0]}?" if near else f"In the catalog: {', '.join(names)}"
+    raise ConfigError(f"{text}: no such file, and no model of the catalog. {hint}")

@@ -1,0 +1,98 @@
+"""Progress on stderr: a bar on a terminal, plain lines elsewhere. Owns: how long work looks. Needs: rich, on a terminal.
+Never: stdout, which belongs to the answer."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from edge import env
+from edge.progress import Progress
+
+if TYPE_CHECKING:
+    import rich.progress
+
+_QUIET_SECONDS = 5.0  # between two plain lines of one task
+
+
+def terminal_progress() -> Progress:
+    """What fits the stream that stderr is."""
+    return BarProgress() if sys.stderr.isatty() else LineProgress()
+
+
+class LineProgress:
+    """One line when a task starts, one every few seconds, none when it ends: a log shows where the time went."""
+
+    def __init__(self) -> None:
+        self._task, self._total, self._unit = "", 0, ""
+        self._count = 0
+        self._next = 0.0
+
+    def start(self, task: str, total: int, unit: str) -> None:
+        self._task, self._total, self._unit, self._count = task, total, unit, 0
+        self._next = time.monotonic() + _QUIET_SECONDS
+        print(f"edge: {task}", file=sys.stderr, flush=True)
+
+    def advance(self, n: int = 1) -> None:
+        self._count += n
+        if self._total and time.monotonic() >= self._next:
+            self._next = time.monotonic() + _QUIET_SECONDS
+            percent = 100 * self._count // self._total
+            print(f"edge: {self._task}: {percent} % of {in_units(self._total, self._unit)}", file=sys.stderr, flush=True)
+
+    def done(self) -> None:
+        pass
+
+
+class BarProgress:
+    """A bar with rate and time left, which goes away when the task is done."""
+
+    def __init__(self) -> None:
+        self._bar: rich.progress.Progress | None = None
+        self._task: rich.progress.TaskID | None = None
+
+    def start(self, task: str, total: int, unit: str) -> None:
+        import rich.console
+        import rich.progress
+
+        self._stop()
+        columns: list[rich.progress.ProgressColumn] = [
+            rich.progress.SpinnerColumn(),
+            rich.progress.TextColumn("{task.description}"),
+        ]
+        if total:
+            count = rich.progress.DownloadColumn() if unit == "bytes" else rich.progress.MofNCompleteColumn()
+            columns += [rich.progress.BarColumn(), count, rich.progress.TimeRemainingColumn()]
+        columns.append(rich.progress.TimeElapsedColumn())
+        console = rich.console.Console(stderr=True, no_color=env.is_colour_off())
+        self._bar = rich.progress.Progress(*columns, console=console, transient=True)
+        self._task = self._bar.add_task(task, total=total or None)
+        self._bar.start()
+
+    def advance(self, n: int = 1) -> None:
+        if self._bar is not None and self._task is not None:
+            self._bar.advance(self._task, n)
+
+    def done(self) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        self._bar = None
+
+
+def in_units(count: int, unit: str) -> str:
+    """`98.4 MB` for bytes, `30 tensors` for the rest."""
+    if unit != "bytes":
+        return f"{count} {unit}".strip()
+    return human_bytes(count)
+
+
+def human_bytes(count: int) -> str:
+    """Decimal units with one digit: what disks and downloads are sold in."""
+    size, units = float(count), ["bytes", "kB", "MB", "GB", "TB"]
+    while size >= 1000 and len(units) > 1:
+        size, units = size / 1000, units[1:]
+    return f"{size:.0f} {units[0]}" if units[0] == "bytes" else f"{size:.1f} {units[0]}"

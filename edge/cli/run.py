@@ -1,0 +1,217 @@
+"""`edge run`: one prompt, one answer. The answer goes to stdout as it is made, figures to stderr.
+
+Whatever is imported here is waited for by everyone who asks something: no rich, no prompt toolkit.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from edge.cli.options import (
+    budget_option,
+    context_option,
+    force_package_option,
+    isa_option,
+    json_option,
+    max_tokens_option,
+    sampling_options,
+    sampling_params,
+    threads_option,
+)
+from edge.errors import RequestError
+from edge.monitors.memory import process_memory
+
+if TYPE_CHECKING:
+    from edge.package import Package
+    from edge.planner import MemoryPlan
+    from edge.request import Request
+    from edge.runtime import Runtime
+    from edge.sampling import SamplingParams
+    from edge.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a prompt."""
+
+    text: str
+    finish_reason: str  # stop (also by a stop string) or length
+    request: Request
+
+
+@click.command(name="run")
+@click.argument("words", nargs=-1, metavar="PACKAGE [PROMPT]")
+@click.option("-m", "--model", type=click.Path(path_type=Path), envvar="EDGE_MODEL", help="PACKAGE; all words are then PROMPT.")
+@click.option("--system", help="A system message in front of the prompt, for models with a chat template.")
+@click.option("--raw", is_flag=True, help="Complete the prompt as plain text, without the chat template.")
+@click.option(
+    "--chat-template-file",
+    type=click.Path(path_type=Path),
+    envvar="EDGE_CHAT_TEMPLATE_FILE",
+    help="Use this template in place of the package's own.",
+)
+@click.option("--stop", "stops", multiple=True, help="End the answer in front of this text; may be given several times.")
+@max_tokens_option(512)
+@context_option()
+@sampling_options
+@threads_option()
+@isa_option()
+@budget_option()
+@force_package_option()
+@json_option()
+def command(
+    words: tuple[str, ...],
+    model: Path | None,
+    system: str | None,
+    raw: bool,
+    chat_template_file: Path | None,
+    stops: tuple[str, ...],
+    max_tokens: int,
+    context: int | None,
+    temp: float,
+    top_k: int,
+    top_p: float,
+    min_p: float,
+    repeat_penalty: float,
+    seed: int | None,
+    threads: int | None,
+    isa: str,
+    ignore_budget: bool,
+    force: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Answer PROMPT with PACKAGE (NAME.edge). `-`, or no PROMPT and a pipe, reads it from standard input.
+
+    A model with a chat template gets the prompt as a user's message, any other as text to go on with.
+    """
+    sampling = sampling_params(temp, top_k, top_p, min_p, repeat_penalty, seed)
+    path, prompt = _split(words, model)
+    from edge.footprint import open_runtime, package_plan
+    from edge.package import Package
+    from edge.text.tokenizer import Tokenizer
+
+    package = Package.open(path, force=force)
+    tokenizer = Tokenizer.open(package.path / "tokenizer")
+    ids = _prompt_ids(package, tokenizer, prompt, system=system, raw=raw, template_file=chat_template_file)
+    plan = package_plan(package, context=context, threads=threads)
+    with open_runtime(package, plan, threads=threads, isa=isa, ignore_budget=ignore_budget) as runtime:
+        answer = _answer(runtime, tokenizer, ids, sampling, max_tokens, stops, show=not as_json)
+        if as_json:
+            click.echo(json.dumps(_record(answer, plan), ensure_ascii=False))
+        else:
+            click.echo(_figures(answer, plan), err=True)
+
+
+def _split(words: tuple[str, ...], model: Path | None) -> tuple[Path, str]:
+    """Package and prompt from the words of the command line and, where it is asked for or fed, standard input."""
+    context = click.get_current_context()
+    if model is None and not words:
+        raise click.UsageError("which package? Give its folder: edge run NAME.edge PROMPT", context)
+    path, rest = (model, words) if model is not None else (Path(words[0]), words[1:])
+    if rest and rest != ("-",):
+        return path, " ".join(rest)
+    if not rest and sys.stdin.isatty():
+        raise click.UsageError("no prompt. Give one, or feed it through a pipe", context)
+    data = sys.stdin.buffer.read()
+    try:
+        return path, data.decode("utf-8").removesuffix("\n")
+    except UnicodeDecodeError as error:
+        raise RequestError(f"standard input: byte {error.start} is not UTF-8. Convert the text to UTF-8") from error
+
+
+def _prompt_ids(
+    package: Package, tokenizer: Tokenizer, prompt: str, *, system: str | None, raw: bool, template_file: Path | None
+) -> list[int]:
+    """Token ids of the prompt: through the chat template where there is one and `raw` does not forbid it."""
+    if not prompt:
+        raise RequestError("the prompt is empty. Give at least one character")
+    from edge.text.template import FILE_NAME, ChatTemplate, render_chat
+
+    folder = package.path / "tokenizer"
+    has_template = template_file is not None or tokenizer.config.chat_template is not None or (folder / FILE_NAME).is_file()
+    if raw or not has_template:
+        if system is not None:
+            raise RequestError(f"{package.path}: completes plain text here, so --system has no place. Leave it out")
+        return tokenizer.encode_prompt(prompt)
+    template = ChatTemplate.open(folder, tokenizer) if template_file is None else ChatTemplate.read(template_file, tokenizer)
+    messages = [] if system is None else [{"role": "system", "content": system}]
+    return tokenizer.encode_chat(render_chat(template, [*messages, {"role": "user", "content": prompt}]))
+
+
+def _answer(
+    runtime: Runtime,
+    tokenizer: Tokenizer,
+    ids: list[int],
+    sampling: SamplingParams,
+    max_tokens: int,
+    stops: tuple[str, ...],
+    *,
+    show: bool,
+) -> Answer:
+    """Runs one request; with `show` its text is written to stdout as it becomes certain."""
+    from edge.text.stops import StopMatcher
+
+    stream, matcher = tokenizer.stream(), StopMatcher(stops)
+    pieces: list[str] = []
+
+    def emit(text: str) -> None:
+        pieces.append(text)
+        if show and text:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+    request = runtime.submit(ids, sampling, max_tokens, tokenizer.eos_ids)
+    reason: str | None = None
+    for event in runtime.events(request):
+        if event.finish_reason is not None:
+            reason = event.finish_reason
+        if event.token_id is None or reason == "stop":
+            continue
+        emission = matcher.push(stream.push(event.token_id))
+        emit(emission.text)
+        if emission.stopped:
+            reason = "stop"
+            break
+    else:
+        emission = matcher.push(stream.finish())
+        emit(emission.text + matcher.finish())
+    if show:
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+    assert reason is not None, "events end with a reason"
+    return Answer("".join(pieces), reason, request)
+
+
+def _record(answer: Answer, plan: MemoryPlan) -> dict[str, object]:
+    request, ttft = answer.request, answer.request.time_to_first_token
+    return {
+        "text": answer.text,
+        "finish_reason": answer.finish_reason,
+        "prompt_tokens": request.prompt_tokens,
+        "answer_tokens": len(request.token_ids),
+        "seed": request.sampling.seed if request.sampling.temperature > 0 else None,
+        "ttft_s": ttft,
+        "prefill_tokens_per_s": request.prompt_tokens / ttft if ttft else None,
+        "decode_tokens_per_s": request.decode_rate,
+        "planned_bytes": plan.total,
+        "peak_rss_bytes": process_memory().peak,
+    }
+
+
+def _figures(answer: Answer, plan: MemoryPlan) -> str:
+    """One line: tokens, times, memory as planned and as used."""
+    request, peak = answer.request, process_memory().peak
+    parts = [f"{request.prompt_tokens} + {len(request.token_ids)} tokens"]
+    if request.time_to_first_token is not None:
+        parts.append(f"first after {request.time_to_first_token:.3f} s")
+    if request.decode_rate is not None:
+        parts.append(f"{request.decode_rate:.1f} tokens/s")
+    used = "" if peak is None else f", {peak / 1e6:.0f} MB used"
+    parts.append(f"{plan.total / 1e6:.0f} MB planned{used}")
+    return f"[{', '.join(parts)}]"

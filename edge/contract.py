@@ -1,0 +1,104 @@
+"""The contract between the runtime, the engines and the kernels: names, order, dtypes, shapes, byte layouts.
+
+Owns: every number that Python and native code must agree on. Needs: nothing but the standard library, so that the
+build can run it before anything is installed. Never: behaviour.
+
+`python edge/contract.py > contract.h` writes the C++ header; the native build does so itself.
+"""
+
+from __future__ import annotations
+
+import sys
+
+VERSION = 1
+
+# --- pages ------------------------------------------------------------------------------------------------------
+PAGE_TOKENS = 32  # tokens of one layer group in a page
+SEAL_TOKENS = 128  # absolute seal border; no prefill chunk of a sequence crosses one
+BLOCK_TOKENS = 128  # attention is reduced in blocks of this many positions, merged in ascending order
+OFFSET_UNIT = 256  # bytes; a page-table word holds offset / OFFSET_UNIT
+FORMAT_SHIFT = 28  # bits 28 to 30 of a page-table word
+OFFSET_MASK = (1 << FORMAT_SHIFT) - 1
+EMPTY = -1
+
+# Page formats. An fp16 K extent is [layers][Hkv][D][32 tokens], an fp16 V extent is [layers][Hkv][32 tokens][D]:
+# a lane is a token for scores and a channel for values.
+PAGE_FORMATS = {"fp16": 0, "int8": 1, "int4": 2, "int2": 3}
+
+# --- weights ----------------------------------------------------------------------------------------------------
+# One layout for every CPU. A matrix [N outputs, K inputs] is cut into strips of 16 outputs; N is padded to 16 and K to
+# 32 with zeros. A strip is three sections, each starting on 64 bytes, in this order:
+#   quants  int4: per 32 inputs 4 x 64 bytes; byte 64*j + 4*o + i of them holds input 4*j+i of output o in its low nibble
+#                 and input 16+4*j+i in its high nibble (j 0..3, o 0..15, i 0..3); values 0..15
+#           int8: per 32 inputs 8 x 64 bytes; byte 64*j + 4*o + i holds input 4*j+i of output o (j 0..7) as an unsigned
+#                 byte: q + 128 where the matrix has no minima, q (0..255) where it has
+#           fp16: [K][16 outputs], no other section
+#   scales  fp16 [K / group][16 outputs]
+#   minima  fp16 [K / group][16 outputs], only where the matrix has minima
+# W = scale * (quant - zero) without minima (zero 8 for int4, 128 for int8), W = scale * quant + minimum with them.
+STRIP = 16  # outputs
+STEP = 32  # inputs: K is padded to this; activations are quantised per STEP
+ALIGN = 64  # bytes between the sections of a strip
+WEIGHT_ALIGN = 4096  # bytes: every tensor of a weight file starts on a page
+WEIGHT_KINDS = {"fp32": 0, "fp16": 1, "int8": 2, "int4": 3}  # fp32 is for vectors (norm weights): plain [N]
+
+# --- steps of a CPU plan ----------------------------------------------------------------------------------------
+# The residual stream is h fp32 [T, H]. Buffers are fp32 [T, width].
+OPS = {
+    "embed": 1,  # h = table[token] * scale
+    "project": 2,  # qkv = W [rms_norm(h)]; weights: up to three matrices, their outputs side by side
+    "attend": 3,  # att = attention(rotary(qkv)) over pages; q/k norm where given
+    "add": 4,  # h += post_norm?(W [att or ffn])
+    "gated": 5,  # ffn = activation(W0 [rms_norm(h)]) * (W1 [rms_norm(h)])
+    "head": 6,  # logits = soft_cap?(W [rms_norm(h)]) for the asked rows
+}
+INPUTS = {"hidden": 0, "attention": 1, "feed_forward": 2}
+ACTIVATIONS = {"none": 0, "silu": 1, "gelu_tanh": 2}
+NO_TENSOR = -1
+
+# Fields of one step, in order: name -> C type. Tensor fields are indices into the plan's tensor list, or NO_TENSOR.
+OP_FIELDS = {
+    "code": "int32_t",  # OPS
+    "input": "int32_t",  # INPUTS, read by `add`
+    "weight0": "int32_t",
+    "weight1": "int32_t",
+    "weight2": "int32_t",
+    "norm": "int32_t",  # rms norm weight in front
+    "post_norm": "int32_t",  # rms norm weight behind, before the residual is added
+    "q_norm": "int32_t",  # rms norm weight per head
+    "k_norm": "int32_t",
+    "inv_freq": "int32_t",  # rotary inverse frequencies, fp32 [D / 2], half-rotation form
+    "activation": "int32_t",  # ACTIVATIONS
+    "group": "int32_t",  # layer group
+    "group_layer": "int32_t",  # index of the layer inside its group
+    "window": "int32_t",  # a query at t sees (t - window, t]; 0: all
+    "epsilon": "float",  # of the norms
+    "scale": "float",  # embed: factor; attend: factor on q.k
+    "soft_cap": "float",  # attend: on scores; head: on logits; 0: none
+}
+
+
+def page_word(page_format: int, offset_bytes: int) -> int:
+    """The int32 page-table word of an extent: `page_format` from PAGE_FORMATS, offset in the pool a multiple of 256."""
+    assert offset_bytes % OFFSET_UNIT == 0 and 0 <= offset_bytes // OFFSET_UNIT <= OFFSET_MASK
+    return page_format << FORMAT_SHIFT | offset_bytes // OFFSET_UNIT
+
+
+def header() -> str:
+    """The C++ header that the native code is compiled with."""
+    lines = ["// Generated from edge/contract.py. Do not edit.", "#pragma once", "#include <cstdint>", "namespace edge {"]
+    for name in ("VERSION", "PAGE_TOKENS", "SEAL_TOKENS", "BLOCK_TOKENS", "OFFSET_UNIT", "FORMAT_SHIFT", "OFFSET_MASK",
+                 "EMPTY", "STRIP", "STEP", "ALIGN", "WEIGHT_ALIGN", "NO_TENSOR"):  # fmt: skip
+        lines.append(f"constexpr int32_t {name} = {globals()[name]};")
+    enums = {"PageFormat": PAGE_FORMATS, "WeightKind": WEIGHT_KINDS, "OpCode": OPS, "Input": INPUTS, "Activation": ACTIVATIONS}
+    for enum, members in enums.items():
+        body = ", ".join(f"{name} = {value}" for name, value in members.items())
+        lines.append(f"namespace {enum} {{ enum : int32_t {{ {body} }}; }}")
+    lines.append("struct Op {")
+    lines += [f"  {kind} {name};" for name, kind in OP_FIELDS.items()]
+    lines += ["};", "}  // namespace edge", ""]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(header())

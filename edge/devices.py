@@ -1,0 +1,38 @@
+"""What an engine is built for. Owns: device profiles (yaml/devices). Needs: yamls. Never: measuring; a profile states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from edge.yamls import load_named, yaml_names
+
+
+@dataclass(frozen=True, slots=True)
+class HostMemory:
+    """Bytes of a process beside weights, pool and workspace."""
+
+    base_bytes: int  # interpreter, libraries, native core
+    tokenizer_bytes_per_entry: int  # of the vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProfile:
+    """One target. Its name, as in `--target`, is the name of its YAML file."""
+
+    title: str
+    executor: Literal["native"]
+    host: HostMemory
+
+    def host_bytes(self, vocab_size: int) -> int:
+        """Host memory of a process with a tokenizer; `vocab_size` 0 for one without."""
+        return self.host.base_bytes + self.host.tokenizer_bytes_per_entry * vocab_size
+
+
+def device_names() -> tuple[str, ...]:
+    return yaml_names("devices")
+
+
+def load_device(name: str) -> DeviceProfile:
+    """ConfigError with the names that there are where `name` is none of them."""
+    return load_named("devices", name, DeviceProfile)

@@ -1,0 +1,1 @@
+"""What runs an engine. Owns: bytes and their layout. Needs: a package. Never: requests, text, order."""

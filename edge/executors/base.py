@@ -1,0 +1,41 @@
+"""The border between the loop and an engine. Owns: StepInput and the Executor protocol. Needs: numpy. Never: behaviour."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class StepInput:  # the loop writes, executors read
+    """One engine step over packed tokens of B sequences: T tokens, G layer groups. All arrays are C-contiguous int32.
+
+    Sequence b owns rows query_start[b] .. query_start[b + 1] - 1 of `token_ids`. They stand at the absolute positions
+    kv_len[b] - n .. kv_len[b] - 1 (n rows), and never lie on both sides of a seal border unless n is 1.
+    A page behind a group's window is -1 in the table and is not read.
+    """
+
+    token_ids: np.ndarray  # [T]
+    query_start: np.ndarray  # [B + 1]
+    kv_len: np.ndarray  # [B], tokens of each sequence after this step
+    page_table: np.ndarray  # [G, B, max_pages, 2] (K, V) page-table words, -1 = empty; the state after the moves
+    page_moves: np.ndarray  # [M, 4] group, 0 for K or 1 for V, source word, target word; done before a layer appends
+    logit_rows: np.ndarray  # [R] rows of `token_ids` whose logits are wanted, ascending
+
+
+class Executor(Protocol):
+    """One loaded engine and its pool memory. `run` is called by one thread at a time."""
+
+    def run(self, step: StepInput) -> np.ndarray:
+        """Logits float32 [R, vocabulary] of `step.logit_rows`; valid until the next call. Raises ExecutorError."""
+        ...
+
+    def cancel(self) -> None:
+        """From any thread: the step that runs now ends early with ExecutorError. Nothing happens when none runs."""
+        ...
+
+    def close(self) -> None:
+        """Give all memory back. The executor cannot run afterwards."""
+        ...

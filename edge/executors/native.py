@@ -1,0 +1,162 @@
+"""Runs a CPU plan in the native core. Owns: the weight mapping, the pool's memory, the core's engine.
+
+Needs: cpu_plan, the native extension. Never: page policy, sampling.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edge.errors import BudgetError, ExecutorError, PackageError
+from edge.executors.base import StepInput
+from edge.executors.cpu_plan import PLAN_FILE, WEIGHTS_FILE, CpuPlan, shape_numbers
+from edge.spec import ModelSpec
+
+if TYPE_CHECKING:
+    from edge.manifest import Limits
+
+_MADV_POPULATE_READ = 22  # Linux 5.14; the mmap module names neither
+_MADV_POPULATE_WRITE = 23
+
+
+def load_core() -> Any:
+    """The extension module `edge._core`; ExecutorError with the mending command where it is missing or another contract's."""
+    from edge import contract
+
+    try:
+        from edge import _core
+    except ImportError as error:
+        raise ExecutorError(f"edge._core: the native core cannot be loaded ({error}). Install it: ./install.sh") from None
+    if contract.VERSION != _core.CONTRACT_VERSION:
+        raise ExecutorError(
+            f"edge._core: built for contract {_core.CONTRACT_VERSION}, this runtime has {contract.VERSION}. Install again: ./install.sh"
+        )
+    return _core
+
+
+def available_threads() -> int:
+    """Processors that this process may use (cpusets and taskset included)."""
+    return len(os.sched_getaffinity(0))
+
+
+def workspace_bytes(plan: CpuPlan, spec: ModelSpec, limits: Limits, threads: int) -> int:
+    """Bytes that the core allocates beside weights and pool, logits included."""
+    core = load_core()
+    numbers = [limits.max_step_tokens, limits.max_sequences, limits.max_context, limits.max_logit_rows]
+    space: int = core.workspace_bytes(plan.tensor_records(), plan.op_records(), shape_numbers(spec), numbers, threads)
+    return space + limits.max_logit_rows * spec.vocab_size * 4
+
+
+class NativeExecutor:
+    """The `native` executor: one CPU plan, its mapped weights, one pool. Implements edge.executors.base.Executor."""
+
+    def __init__(self, engine: Any, plan: CpuPlan, pool: np.ndarray, logits: np.ndarray) -> None:
+        self._engine = engine
+        self._plan = plan
+        self._pool = pool
+        self._logits = logits
+
+    @classmethod
+    def open(
+        cls, folder: Path, spec: ModelSpec, limits: Limits, *, pool_bytes: int, threads: int, isa: str = "auto"
+    ) -> NativeExecutor:
+        """Maps `folder`/weights.bin, takes `pool_bytes` of memory for pages and prepares `threads` threads.
+
+        The pool is touched at once: what was planned is what the process has, and it is refused here or never.
+        Raises PackageError for a plan that does not fit its file, BudgetError when the pool cannot be had.
+        """
+        core = load_core()
+        plan = CpuPlan.read(folder / PLAN_FILE)
+        weights = _map_weights(folder / WEIGHTS_FILE, plan.weight_bytes)
+        pool = _allocate_pool(pool_bytes)
+        numbers = [limits.max_step_tokens, limits.max_sequences, limits.max_context, limits.max_logit_rows]
+        try:
+            engine = core.Engine(
+                weights=weights,
+                tensors=plan.tensor_records(),
+                ops=plan.op_records(),
+                shape=shape_numbers(spec),
+                limits=numbers,
+                isa=isa,
+                threads=threads,
+                pool=pool,
+            )
+        except ValueError as error:
+            raise PackageError(f"{folder}: the engine cannot be opened: {error}. Build the package again: edge build") from None
+        logits = np.zeros((limits.max_logit_rows, spec.vocab_size), dtype=np.float32)
+        return cls(engine, plan, pool, logits)
+
+    @property
+    def isa(self) -> str:
+        """Name of the instruction set that runs."""
+        name: str = self._engine.isa
+        return name
+
+    @property
+    def plan(self) -> CpuPlan:
+        return self._plan
+
+    def run(self, step: StepInput) -> np.ndarray:
+        """Float32 [R, vocabulary], valid until the next call. Raises ExecutorError with the core's reason."""
+        logits = self._logits[: len(step.logit_rows)]
+        message, where, cancelled = self._engine.run(
+            step.token_ids, step.query_start, step.kv_len, step.page_table, step.page_moves, step.logit_rows, logits
+        )
+        if cancelled:
+            raise ExecutorError("native: the step was cancelled")
+        if message:
+            raise ExecutorError(f"native: {message} (number {where})")
+        return logits
+
+    def cancel(self) -> None:
+        if self._engine is not None:
+            self._engine.cancel()
+
+    def close(self) -> None:
+        self._engine = None
+        self._pool = np.empty(0, dtype=np.uint8)
+        self._logits = np.empty((0, 0), dtype=np.float32)
+
+
+def _map_weights(path: Path, needed: int) -> np.ndarray:
+    """uint8 view of the file, read-only and shared with every other process that maps it; nothing is copied."""
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size < needed:
+                raise PackageError(f"{path}: has {size} bytes, its plan needs {needed}. Build the package again: edge build")
+            mapping = mmap.mmap(file.fileno(), size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+    except OSError as error:
+        raise PackageError(f"{path}: cannot be mapped ({error.strerror}). Check the file, or build again: edge build") from None
+    _advise(mapping, _MADV_POPULATE_READ)
+    return np.frombuffer(mapping, dtype=np.uint8)
+
+
+def _allocate_pool(pool_bytes: int) -> np.ndarray:
+    """uint8 [pool_bytes] of zeroed, touched memory."""
+    try:
+        memory = mmap.mmap(-1, pool_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, ValueError, OverflowError) as error:
+        raise BudgetError(
+            f"pool: {pool_bytes / 2**20:.0f} MiB for KV pages cannot be had ({error}). Use a smaller --context"
+        ) from None
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        _advise(memory, mmap.MADV_HUGEPAGE)
+    pool = np.frombuffer(memory, dtype=np.uint8)
+    if not _advise(memory, _MADV_POPULATE_WRITE):
+        pool[:: mmap.PAGESIZE] = 0
+    return pool
+
+
+def _advise(memory: mmap.mmap, advice: int) -> bool:
+    """False where this kernel does not know the advice: it only ever saves time."""
+    try:
+        memory.madvise(advice)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,28 @@
+"""SHA-256 of files. Owns: reading in chunks. Needs: nothing. Never: what a hash should be."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from edge.progress import Progress
+
+_CHUNK = 4 << 20  # bytes read at once
+
+
+def file_sha256(path: Path, progress: Progress) -> str:
+    """Hexadecimal digest of the file, as one task of `progress`. Raises OSError."""
+    progress.start(f"hashing {path.name}", path.stat().st_size, "bytes")
+    digest = hash_file(path, progress)
+    progress.done()
+    return digest
+
+
+def hash_file(path: Path, progress: Progress) -> str:
+    """Hexadecimal digest of the file; its bytes advance the task under way. Raises OSError."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+            progress.advance(len(chunk))
+    return digest.hexdigest()

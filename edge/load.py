@@ -1,0 +1,53 @@
+"""What a runtime is asked to carry, made definite. Owns: the limits of one runtime. Needs: manifest, config. Never: state."""
+
+from __future__ import annotations
+
+from edge.config import Auto, InferenceConfig
+from edge.errors import BudgetError, RequestError
+from edge.manifest import Limits
+from edge.pages.geometry import PoolSize, extents_of, page_groups, pages_needed, slabs_for
+from edge.spec import ModelSpec
+
+
+def resolve_limits(engine: Limits, context: int | Auto, max_sequences: int, config: InferenceConfig) -> Limits:
+    """The limits of one runtime within those of its engine. RequestError, with both numbers, where the engine takes less."""
+    if isinstance(context, Auto):
+        context = min(config.context, engine.max_context)
+    if not 1 <= context <= engine.max_context:
+        raise RequestError(
+            f"context of {context} tokens: the engine takes 1 to {engine.max_context}. Use --ctx-size within that"
+        )
+    most = min(engine.max_sequences, engine.max_logit_rows)
+    if not 1 <= max_sequences <= most:
+        raise RequestError(f"{max_sequences} sequences at once: the engine takes 1 to {most}. Ask for a number within that")
+    # Every sequence that decodes must find its place in a step.
+    step_tokens = max(max_sequences, min(config.max_step_tokens, engine.max_step_tokens))
+    if step_tokens > engine.max_step_tokens:
+        raise RequestError(f"{max_sequences} sequences at once: a step of the engine takes {engine.max_step_tokens} tokens")
+    return Limits(context, step_tokens, max_sequences, max_sequences)
+
+
+def check_fits(spec: ModelSpec, size: PoolSize, tokens: int, chunk_tokens: int) -> None:
+    """BudgetError where one sequence of `tokens` tokens, alone in an empty pool, would not fit."""
+    groups = page_groups(spec)
+    needed = slabs_for(extents_of(groups, pages_needed(groups, tokens, chunk_tokens)), size.slab_bytes) * size.slab_bytes
+    if needed > size.pool_bytes:
+        raise BudgetError(
+            f"a request of up to {tokens} tokens needs {needed / 2**20:.1f} MiB of KV pages, the pool has "
+            f"{size.pool_bytes / 2**20:.1f} MiB. Ask for fewer tokens, or give the pool more"
+        )
+
+
+def check_prompt(spec: ModelSpec, tokens: list[int], max_tokens: int, context: int) -> None:
+    """RequestError where a prompt or the length of its answer makes no sense for this model and context."""
+    if not tokens:
+        raise RequestError("the prompt is empty. Give at least one token")
+    if len(tokens) > context:
+        raise RequestError(
+            f"the prompt has {len(tokens)} tokens, the context {context}. Shorten it, or use a larger --ctx-size"
+        )
+    if max_tokens < 1:
+        raise RequestError(f"max_tokens is {max_tokens}. Ask for at least 1")
+    wrong = next((token for token in tokens if not 0 <= token < spec.vocab_size), None)
+    if wrong is not None:
+        raise RequestError(f"token id {wrong} is outside the vocabulary of {spec.vocab_size}. Use this package's own tokenizer")

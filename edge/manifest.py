@@ -1,0 +1,242 @@
+"""What a package says about itself: manifest.json. Owns: its keys, its limits of sense. Needs: jsons. Never: other files."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import Any
+
+from edge import contract
+from edge.errors import PackageError
+from edge.jsons import JsonMismatch, parse_json, read_value, write_json
+from edge.spec import LayerSpec, ModelSpec
+
+FORMAT_VERSION = 1
+FILE_NAME = "manifest.json"
+REFERENCE_PROMPTS = "reference/logits.npz"
+
+_HEX = frozenset("0123456789abcdef")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The largest shapes that the engine takes."""
+
+    max_context: int  # tokens of one sequence
+    max_step_tokens: int  # tokens of one step, all sequences
+    max_sequences: int  # sequences of one step
+    max_logit_rows: int  # rows of logits of one step
+
+    def __post_init__(self) -> None:
+        _check_range("max_context", self.max_context, 1, 1 << 24)
+        _check_range("max_step_tokens", self.max_step_tokens, 1, 1 << 20)
+        _check_range("max_sequences", self.max_sequences, 1, 1 << 16)
+        _check_range("max_logit_rows", self.max_logit_rows, 1, 1 << 20)
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What may be asked of the engine; anything else is refused, never quietly replaced."""
+
+    presets: tuple[str, ...]  # KV precision: exact ...
+    prefixes: bool  # shared and baked prefix pages
+    batch_invariant: bool  # equal bits alone, batched, chunked
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRecord:
+    """The model file that the package was built from."""
+
+    name: str  # what `edge build` takes: a catalog name or a file name
+    sha256: str
+    licence: str  # SPDX name or the licence's own; "unknown" where the source does not say
+
+    def __post_init__(self) -> None:
+        _check_sha256(self.sha256)
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecord:
+    bytes: int
+    sha256: str
+
+    def __post_init__(self) -> None:
+        _check_range("bytes", self.bytes, 0, 1 << 48)
+        _check_sha256(self.sha256)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorReport:
+    """How one tensor came into the engine."""
+
+    name: str
+    source_kind: str  # Q4_1, Q6_K, F16 ...
+    kind: str  # int4, int8, fp16, fp32
+    bytes: int
+    rounding_error: float  # root mean square against the source's values, relative to theirs; 0.0: carried exactly
+
+    def __post_init__(self) -> None:
+        _check_range("bytes", self.bytes, 0, 1 << 48)
+        _check_range("rounding_error", self.rounding_error, 0.0, 1e9)
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictLimits:
+    kl_mean: float  # at most
+    top1: float  # at least
+    perplexity_ratio: float  # at most
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One comparison of next-token distributions over a text, position by position."""
+
+    kl_mean: float  # nats, reference against tested
+    top1: float  # share of positions with the same best token, 0 to 1
+    perplexity_ratio: float  # tested / reference
+    tokens: int  # positions compared
+    limits: VerdictLimits
+    passed: bool
+    text: str  # name of the text
+    windows: int  # the text was cut into so many windows ...
+    window_tokens: int  # ... of so many tokens
+
+    def __post_init__(self) -> None:
+        _check_range("kl_mean", self.kl_mean, -1e-3, 1e6)  # rounding can take the mean of near-equal rows below 0
+        _check_range("top1", self.top1, 0.0, 1.0)
+        _check_range("perplexity_ratio", self.perplexity_ratio, 0.0, 1e30)
+        _check_range("tokens", self.tokens, 0, 1 << 40)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """The engine against its own dequantised weights, and the tier against the source's weights. None: not measured."""
+
+    engine: Verdict | None
+    tier: Verdict | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReferencePrompt:
+    """One prompt whose reference logits are stored (best 64 and log-sum-exp of each row)."""
+
+    name: str
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The packager writes, everyone reads."""
+
+    format_version: int
+    contract_version: int
+    spec: ModelSpec
+    tier: str
+    requantised: bool  # built with --requantise
+    target: str
+    seal_tokens: int
+    limits: Limits
+    capabilities: Capabilities
+    libraries: dict[str, str]  # name: version of what built the engine
+    source: SourceRecord
+    files: dict[str, FileRecord]  # path inside the package, with "/", all files but the manifest
+    bits_per_weight: float
+    tensors: tuple[TensorReport, ...]
+    verdicts: Verdicts
+    reference: tuple[ReferencePrompt, ...]
+
+    @property
+    def build_command(self) -> str:
+        """The command that makes this package again."""
+        return _command(self.source.name, self.tier, self.target) + (" --requantise" if self.requantised else "")
+
+    def __post_init__(self) -> None:
+        _check_range("bits_per_weight", self.bits_per_weight, 0.0, 64.0)
+        for name in self.files:
+            check_file_name(name)
+        for prompt in self.reference:
+            if any(not 0 <= token < self.spec.vocab_size for token in prompt.token_ids):
+                raise ValueError(f"reference: prompt {prompt.name!r} has token ids outside the vocabulary")
+
+
+def to_json(manifest: Manifest) -> str:
+    """The text of manifest.json."""
+    return write_json(manifest)
+
+
+def from_json(text: str, place: str) -> Manifest:
+    """`text` of the manifest at `place` (for messages). PackageError where a key is unknown, missing, of a wrong type or
+    absurd, and where the package is of another contract, which is looked at first: its keys may differ then."""
+    try:
+        plain = parse_json(text)
+        _check_versions(plain, place)
+        manifest: Manifest = read_value(plain, Manifest, "")
+        _check_spec(manifest.spec)
+        return manifest
+    except ValueError as error:  # JsonMismatch is one
+        raise PackageError(f"{place}: {error}. The package is damaged: build or copy it again") from error
+
+
+def check_file_name(name: str) -> None:
+    """ValueError where `name` could lead out of a folder, or names no file in it."""
+    parts = name.split("/")
+    if not name or "\\" in name or "\0" in name or ":" in name or any(part in ("", ".", "..") for part in parts):
+        raise ValueError(f"files: {name!r} is not a path inside the package")
+
+
+def _check_versions(plain: Any, place: str) -> None:
+    if not isinstance(plain, dict):
+        raise JsonMismatch("expected keys and values")
+    for key, word, ours in (
+        ("format_version", "format", FORMAT_VERSION),
+        ("contract_version", "contract", contract.VERSION),
+        ("seal_tokens", "seal borders of", contract.SEAL_TOKENS),
+    ):
+        theirs = read_value(plain.get(key), int, key)
+        if theirs != ours:
+            raise PackageError(f"{place}: {word} {theirs}, this runtime has {ours}. Rebuild: {_rebuild_command(plain)}")
+
+
+def _rebuild_command(plain: dict[str, Any]) -> str:
+    """The command that makes a package of another version again, as far as its manifest tells."""
+    source = plain.get("source")
+    model = source.get("name", "MODEL") if isinstance(source, dict) else "MODEL"
+    return _command(str(model), str(plain.get("tier", "TIER")), str(plain.get("target", "TARGET")))
+
+
+def _command(model: str, tier: str, target: str) -> str:
+    return f"edge build {shlex.quote(model)} --tier {shlex.quote(tier)} --target {shlex.quote(target)}"
+
+
+def _check_spec(spec: ModelSpec) -> None:
+    """Numbers that no model has would otherwise become allocations or divisions."""
+    for name, low, high in (
+        ("vocab_size", 1, 1 << 24),
+        ("hidden_size", 1, 1 << 20),
+        ("intermediate_size", 1, 1 << 22),
+        ("num_heads", 1, 1 << 12),
+        ("num_kv_heads", 1, 1 << 12),
+        ("head_dim", 2, 1 << 12),
+        ("context_length", 1, 1 << 30),
+    ):
+        _check_range(f"spec.{name}", getattr(spec, name), low, high)
+    _check_range("spec.layers", len(spec.layers), 1, 1 << 12)
+    if spec.num_heads % spec.num_kv_heads:
+        raise ValueError(f"spec.num_heads: {spec.num_heads} is not a multiple of num_kv_heads {spec.num_kv_heads}")
+    for i, layer in enumerate(spec.layers):
+        _check_layer(i, layer)
+
+
+def _check_layer(index: int, layer: LayerSpec) -> None:
+    _check_range(f"spec.layers[{index}].window", layer.window, 0, 1 << 30)
+    _check_range(f"spec.layers[{index}].rope_base", layer.rope_base, 1.0, 1e12)
+
+
+def _check_range(key: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise ValueError(f"{key}: {value} is outside {low} to {high}")
+
+
+def _check_sha256(digest: str) -> None:
+    if len(digest) != 64 or not set(digest) <= _HEX:
+        raise ValueError(f"sha256: {digest[:80]!r} is not 64 hexadecimal digits")

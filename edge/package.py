@@ -1,0 +1,125 @@
+"""A package on disk: NAME.edge/. Owns: what must be true of its files before anything is loaded. Needs: manifest.
+Never: writes; a package may lie in a read-only folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from edge.errors import PackageError
+from edge.hashes import hash_file
+from edge.manifest import FILE_NAME, Manifest, Verdict, from_json
+from edge.progress import Progress
+from edge.spec import ModelSpec
+
+PLAN = "engine/plan.json"
+WEIGHTS = "engine/weights.bin"
+TOKENIZER = "tokenizer/tokenizer.json"
+TOKENIZER_CONFIG = "tokenizer/tokenizer_config.json"
+
+# Files that an engine of a target cannot run without.
+NEEDED = {"cpu": (PLAN, WEIGHTS, TOKENIZER, TOKENIZER_CONFIG)}
+
+_LARGEST_MANIFEST = 64 << 20  # bytes; ours are some 100 KiB
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A package whose manifest, file names and sizes are right. Hashes are checked by `verify_hashes`."""
+
+    path: Path  # the folder, absolute
+    manifest: Manifest
+
+    @property
+    def spec(self) -> ModelSpec:
+        return self.manifest.spec
+
+    @classmethod
+    def open(cls, path: Path, *, force: bool = False) -> Package:
+        """The package in the folder `path`. PackageError where it is damaged, foreign, of another contract, or where a
+        verdict failed, unless `force`. Reads the manifest and the sizes only, so it is as quick for 4 GB as for 4 MB."""
+        folder = path.expanduser().absolute()
+        manifest = _read_manifest(folder)
+        if manifest.target not in NEEDED:
+            raise PackageError(
+                f"{folder}: built for {manifest.target!r}, this runtime has: {', '.join(NEEDED)}. Rebuild for one"
+            )
+        package = cls(folder, manifest)
+        for name in NEEDED[manifest.target]:
+            if name not in manifest.files:
+                raise package._damaged(folder / FILE_NAME, f"names no {name}")
+        for name in manifest.files:
+            package._check_size(name)
+        if not force:
+            package._check_verdicts()
+        return package
+
+    def file(self, name: str) -> Path:
+        """Where the file `name` of the manifest lies; it is inside the folder."""
+        assert name in self.manifest.files, f"{name} is not in the manifest"
+        return self.path / name
+
+    def verify_hashes(self, progress: Progress) -> None:
+        """Reads every file and compares its SHA-256 with the manifest's. PackageError names the first that differs."""
+        progress.start("checking hashes", sum(record.bytes for record in self.manifest.files.values()), "bytes")
+        for name, record in self.manifest.files.items():
+            self._check_size(name)
+            try:
+                digest = hash_file(self.file(name), progress)
+            except OSError as error:
+                raise PackageError(f"{self.file(name)}: cannot be read: {error.strerror}. Check its permissions") from error
+            if digest != record.sha256:
+                raise self._damaged(self.file(name), f"SHA-256 is {digest}, the manifest says {record.sha256}")
+        progress.done()
+
+    def _check_size(self, name: str) -> None:
+        file, expected = self.path / name, self.manifest.files[name].bytes
+        try:
+            real = file.resolve(strict=True)
+            found = real.stat().st_size
+        except (OSError, RuntimeError) as error:  # RuntimeError: a cycle of links, before Python 3.13
+            raise self._damaged(file, getattr(error, "strerror", None) or "links to itself") from error
+        if not real.is_relative_to(self.path.resolve()):
+            raise PackageError(f"{file}: leads out of the package, to {real}. Put the file itself there")
+        if not real.is_file():
+            raise self._damaged(file, "not a file")
+        if found != expected:
+            raise self._damaged(file, f"{found} bytes, the manifest says {expected}")
+
+    def _damaged(self, place: Path, fact: str) -> PackageError:
+        return PackageError(f"{place}: {fact}. Copy the package again, or rebuild: {self.manifest.build_command}")
+
+    def _check_verdicts(self) -> None:
+        verdicts = self.manifest.verdicts
+        for name, verdict in (("engine", verdicts.engine), ("tier", verdicts.tier)):
+            if verdict is not None and not verdict.passed:
+                raise PackageError(
+                    f"{self.path}: the {name} verdict failed ({_describe(verdict)}). "
+                    f"Build another tier, or use it all the same with --force"
+                )
+
+
+def _read_manifest(folder: Path) -> Manifest:
+    file = folder / FILE_NAME
+    if not folder.is_dir():
+        what = "not a package but a file" if folder.exists() else "no such folder"
+        raise PackageError(f"{folder}: {what}. Make a package: edge build MODEL")
+    try:
+        if file.stat().st_size > _LARGEST_MANIFEST:
+            raise PackageError(f"{file}: more than {_LARGEST_MANIFEST} bytes. The package is damaged: build or copy it again")
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise PackageError(f"{folder}: no {FILE_NAME} in it, so it is not a package. Make one: edge build MODEL") from error
+    except OSError as error:
+        raise PackageError(f"{file}: {error.strerror}. Check its permissions") from error
+    except UnicodeDecodeError as error:
+        raise PackageError(f"{file}: not UTF-8. The package is damaged: build or copy it again") from error
+    return from_json(text, str(file))
+
+
+def _describe(verdict: Verdict) -> str:
+    limits = verdict.limits
+    return (
+        f"KL {verdict.kl_mean:.4g} of at most {limits.kl_mean:.4g}, top-1 {verdict.top1:.4g} of at least {limits.top1:.4g}, "
+        f"perplexity ratio {verdict.perplexity_ratio:.4g} of at most {limits.perplexity_ratio:.4g}"
+    )

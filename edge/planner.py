@@ -1,0 +1,89 @@
+"""Memory before anything is allocated. Owns: MemoryPlan, and what would fit. Needs: sizes as numbers or functions of the
+context. Never: allocation, measuring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from edge.contract import PAGE_TOKENS
+from edge.errors import BudgetError
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySizes:
+    """Bytes of one engine. What grows with the context is a function of it."""
+
+    weights: int
+    pool: Callable[[int], int]
+    workspace: Callable[[int], int]
+    host: int
+
+    def total(self, context: int) -> int:
+        return self.weights + self.pool(context) + self.workspace(context) + self.host
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """The memory table of a context, in bytes."""
+
+    context: int
+    weights: int  # the mapped weight file
+    pool: int  # all KV memory
+    workspace: int  # activations and logits
+    host: int  # interpreter, libraries, tokenizer
+    available: int  # what the machine can give
+    largest_context: int | None  # that fits, at most the model's own; None: not even one page
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.pool + self.workspace + self.host
+
+    @property
+    def fits(self) -> bool:
+        return self.total <= self.available
+
+    @property
+    def rows(self) -> tuple[tuple[str, int], ...]:
+        return (("weights", self.weights), ("pool", self.pool), ("workspace", self.workspace), ("host", self.host))
+
+
+def plan_memory(sizes: MemorySizes, *, context: int, longest_context: int, available: int) -> MemoryPlan:
+    """The plan for `context` tokens, and the largest context up to `longest_context` that fits into `available` bytes."""
+    return MemoryPlan(
+        context=context,
+        weights=sizes.weights,
+        pool=sizes.pool(context),
+        workspace=sizes.workspace(context),
+        host=sizes.host,
+        available=available,
+        largest_context=_largest_context(sizes, longest_context, available),
+    )
+
+
+def check_budget(plan: MemoryPlan, place: str) -> None:
+    """BudgetError, with what would fit, where the plan does not. `place` names the model or package in the message."""
+    if plan.fits:
+        return
+    fact = (
+        f"{place}: needs {plan.total / 1e6:.0f} MB at a context of {plan.context}, {plan.available / 1e6:.0f} MB are available"
+    )
+    if plan.largest_context is None:
+        raise BudgetError(
+            f"{fact}. No context fits: free some memory, or build a smaller tier. To try it all the same: --ignore-budget"
+        )
+    raise BudgetError(f"{fact}. What fits: --context {plan.largest_context}. To try it all the same: --ignore-budget")
+
+
+def _largest_context(sizes: MemorySizes, longest: int, available: int) -> int | None:
+    """By halves, in pages: the total never falls when the context grows."""
+    if sizes.total(longest) <= available:
+        return longest
+    low, high = 0, -(-longest // PAGE_TOKENS)  # pages: low fits (or is nothing), high does not
+    while high - low > 1:
+        middle = (low + high) // 2
+        if sizes.total(middle * PAGE_TOKENS) <= available:
+            low = middle
+        else:
+            high = middle
+    return low * PAGE_TOKENS or None

@@ -1,0 +1,99 @@
+"""Requests in their places: waiting, running, and sessions that idle. Owns: the lists. Needs: request. Never: an engine."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from edge.pages.room import Room
+from edge.request import Request, SequenceTokens
+from edge.scheduler.state import RequestState, State, StepLimits
+
+
+class Queues:
+    """Who waits and who runs, in order of arrival, and whose pages stand idle."""
+
+    def __init__(self, limits: StepLimits) -> None:
+        self._limits = limits
+        self._waiting: list[Request] = []
+        self._running: list[Request] = []
+        self._idle: dict[int, SequenceTokens] = {}  # by owner: sessions without a request, the longest idle first
+        self._alone: set[int] = set()  # the request that must run alone, where there is one (scheduler/plan.py)
+
+    def active(self) -> list[Request]:
+        """Requests that have not ended."""
+        return self._running + self._waiting
+
+    def add(self, request: Request) -> None:
+        """A new request, behind all others."""
+        self._idle.pop(request.sequence.owner, None)
+        self._waiting.append(request)
+
+    def state(self, room: Room) -> State:
+        """What the scheduler looks at. More waiting requests than can run at once make no difference to it."""
+        holders = [request.sequence.owner for request in reversed(self._waiting) if request.sequence.pages.held()]
+        return State(
+            running=tuple(self._picture(request) for request in self._running),
+            waiting=tuple(self._picture(request) for request in self._waiting[: self._limits.max_sequences]),
+            idle=(*self._idle, *holders),
+            room=room,
+            alone=bool(self._alone),
+        )
+
+    def admit(self, count: int) -> None:
+        """The first `count` waiting requests run from now on."""
+        self._running += self._waiting[:count]
+        del self._waiting[:count]
+
+    def running(self, request_id: int) -> Request:
+        return next(request for request in self._running if request.id == request_id)
+
+    def give_up(self, owner: int) -> None:
+        """Frees the pages of an idle session or of a waiting request."""
+        sequence = self._idle.pop(owner, None)
+        if sequence is None:
+            sequence = next(request.sequence for request in self._waiting if request.sequence.owner == owner)
+        sequence.pages.release()
+
+    def preempt(self, request_id: int) -> None:
+        """Frees the pages of a running request, which waits again, in front. The last one that ran will run alone."""
+        request = self.running(request_id)
+        self._running.remove(request)
+        if not self._running:
+            self._alone.add(request_id)
+        request.sequence.pages.release()
+        self._waiting.insert(0, request)
+
+    def remove(self, request: Request, keep_pages: bool) -> None:
+        """A request has ended. Pages stay, idle, where they are to be kept."""
+        (self._running if request in self._running else self._waiting).remove(request)
+        self._alone.discard(request.id)
+        if not keep_pages:
+            request.sequence.pages.release()
+        elif request.sequence.pages.held():
+            self._idle[request.sequence.owner] = request.sequence
+
+    def forget(self, sequence: SequenceTokens) -> None:
+        """Frees the pages of a sequence without a request."""
+        self._idle.pop(sequence.owner, None)
+        sequence.pages.release()
+
+    def idle_sequences(self) -> list[SequenceTokens]:
+        return list(self._idle.values())
+
+    def extents(self) -> Counter[int]:
+        """Offsets that sequences hold, each with the number of times."""
+        held: Counter[int] = Counter()
+        for sequence in [*(request.sequence for request in self.active()), *self._idle.values()]:
+            held += sequence.pages.extents()
+        return held
+
+    def _picture(self, request: Request) -> RequestState:
+        pages, known = request.sequence.pages, len(request.sequence.token_ids)
+        return RequestState(
+            request=request.id,
+            owner=request.sequence.owner,
+            known=known,
+            done=pages.length,
+            cuts=request.cuts,
+            pages_to_known=pages.missing_until(known, self._limits.chunk_tokens),
+        )

@@ -1,0 +1,82 @@
+"""One request from prompt to last token. Owns: Request, TokenEvent. Needs: sampling, pages. Never: decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from edge.errors import EdgeError
+from edge.pages.sequence import SequencePages
+from edge.sampling import SamplingParams
+
+FinishReason = Literal["stop", "length", "cancelled", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEvent:  # the runtime writes, everyone reads
+    """A token, or the end, or both. With reason `stop` the token is the stop id itself and no part of the answer's text."""
+
+    request_id: int
+    token_id: int | None  # None: the request ended without one (cancelled, error)
+    finish_reason: FinishReason | None  # None: it goes on
+    logprob: float | None = None  # natural log; None where it was not asked for, or the probability is 0
+    error: EdgeError | None = None  # with reason `error`
+
+
+@dataclass(eq=False, slots=True)
+class SequenceTokens:
+    """Tokens of one sequence and the pages that hold their K and V."""
+
+    owner: int  # its number among requests and sessions
+    is_kept: bool  # of a session: pages stay when a request ends
+    pages: SequencePages
+    token_ids: list[int] = field(default_factory=list)  # known: prompt and answer; pages.length of them are computed
+
+    def restart(self, tokens: list[int]) -> None:
+        """Makes `tokens` the known ones and keeps the pages of those at the front that are the same, less the last token,
+        whose logits are wanted. Where pages behind a window are missing for that, nothing is kept."""
+        most = min(self.pages.length, len(tokens) - 1)
+        same = next((i for i in range(most) if tokens[i] != self.token_ids[i]), most)
+        if self.pages.can_rewind(same):
+            self.pages.rewind(same)
+        else:
+            self.pages.release()
+        self.token_ids = tokens
+
+
+@dataclass(eq=False, slots=True)
+class Request:  # the runtime writes, everyone reads
+    """A request and how far it is. Times are of time.perf_counter."""
+
+    id: int
+    sequence: SequenceTokens
+    prompt_tokens: int
+    reused_tokens: int  # of the prompt, those whose pages were there when it was submitted
+    sampling: SamplingParams  # with the seed that is used
+    max_tokens: int
+    stop_ids: frozenset[int]
+    cuts: tuple[int, ...]  # cut points: positions at which a turn ends, ascending
+    submitted_at: float
+    token_ids: list[int] = field(default_factory=list)  # the answer so far, a stop id included
+    first_token_at: float | None = None
+    last_token_at: float | None = None
+    finish_reason: FinishReason | None = None
+
+    @property
+    def time_to_first_token(self) -> float | None:
+        """Seconds from submission, waiting included; None before the first token."""
+        return None if self.first_token_at is None else self.first_token_at - self.submitted_at
+
+    @property
+    def decode_rate(self) -> float | None:
+        """Tokens a second behind the first; None before there are two."""
+        if self.first_token_at is None or self.last_token_at is None or len(self.token_ids) < 2:
+            return None
+        return (len(self.token_ids) - 1) / (self.last_token_at - self.first_token_at)
+
+    def accept(self, token: int, now: float) -> None:
+        """One more token of the answer."""
+        self.token_ids.append(token)
+        self.sequence.token_ids.append(token)
+        self.first_token_at = now if self.first_token_at is None else self.first_token_at
+        self.last_token_at = now

@@ -1,0 +1,308 @@
+"""The loop: plan a step, reserve pages, run, sample, commit. Owns: requests and sessions. Needs: pages, scheduler, an executor.
+Never: text, bytes of pages, HTTP.
+
+One engine, many sequences. One thread uses a Runtime at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from types import TracebackType
+
+import numpy as np
+
+from edge.config import AUTO, Auto, InferenceConfig
+from edge.errors import EdgeError, ExecutorError, RequestError
+from edge.executors.base import Executor
+from edge.interrupts import deferred_interrupts
+from edge.load import check_fits, check_prompt, resolve_limits
+from edge.manifest import Limits
+from edge.package import Package
+from edge.pages.budget import plan_pool
+from edge.pages.geometry import PoolSize, cut_pool, extents_of, page_groups, pages_for
+from edge.pages.pool import Pool
+from edge.pages.sequence import SequencePages
+from edge.queues import Queues
+from edge.request import FinishReason, Request, SequenceTokens, TokenEvent
+from edge.sampling import SamplingParams, logprob, sample
+from edge.scheduler.plan import plan
+from edge.scheduler.state import GiveUp, Nothing, Preempt, StepLimits, StepPlan
+from edge.session import Session
+from edge.spec import ModelSpec
+from edge.stats import RuntimeStats
+from edge.step import pack_step
+
+_log = logging.getLogger(__name__)
+
+
+class Runtime:
+    """Runs requests on one engine inside a pool of fixed size."""
+
+    def __init__(
+        self, spec: ModelSpec, executor: Executor, pool_size: PoolSize, limits: Limits, config: InferenceConfig
+    ) -> None:
+        """`limits` are those of this runtime, at most the engine's; the executor has `pool_size.pool_bytes` of pages."""
+        self.spec = spec
+        self.executor = executor
+        self.pool_size = pool_size
+        self.limits = limits
+        self._config = config
+        self._groups = page_groups(spec)
+        self._pool = Pool(pool_size)
+        chunk = min(config.chunk_tokens, limits.max_step_tokens)
+        self._step_limits = StepLimits(limits.max_step_tokens, limits.max_sequences, chunk)
+        self._queues = Queues(self._step_limits)
+        self._events: list[TokenEvent] = []  # since the last step
+        self._inboxes: dict[int, deque[TokenEvent]] = {}  # by request, of those that `events` serves
+        self._numbers = 0
+        self._has_warned = False
+        self._stats = RuntimeStats(self._pool.counts())
+
+    @classmethod
+    def open(
+        cls,
+        package: Package,
+        *,
+        context: int | Auto = AUTO,
+        max_sequences: int = 1,
+        threads: int | Auto = AUTO,
+        pool_bytes: int | Auto = AUTO,
+        isa: str = "auto",
+        config: InferenceConfig | Auto = AUTO,
+    ) -> Runtime:
+        """A runtime over the engine of `package`. RequestError where the engine does not take such a load, BudgetError where
+        the memory cannot be had."""
+        from edge.executors.native import NativeExecutor, available_threads
+
+        settings = InferenceConfig.load() if isinstance(config, Auto) else config
+        limits = resolve_limits(package.manifest.limits, context, max_sequences, settings)
+        if isinstance(pool_bytes, Auto):
+            pool_size = plan_pool(package.spec, limits.max_context, max_sequences, settings)
+        else:
+            pool_size = cut_pool(package.spec, pool_bytes, settings.slab_bytes)
+        executor = NativeExecutor.open(
+            package.path / "engine",
+            package.spec,
+            limits,
+            pool_bytes=pool_size.pool_bytes,
+            threads=available_threads() if isinstance(threads, Auto) else threads,
+            isa=isa,
+        )
+        return cls(package.spec, executor, pool_size, limits, settings)
+
+    # --- requests ------------------------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        prompt_ids: Sequence[int],
+        sampling: SamplingParams,
+        max_tokens: int,
+        stop_ids: frozenset[int] = frozenset(),
+        cuts: Sequence[int] = (),
+    ) -> Request:
+        """Queues a request. RequestError for a prompt that is empty or over the context, BudgetError for one that the pool
+        could never hold. `cuts` are the positions at which turns of the prompt end."""
+        return self.submit_to(self._new_sequence(is_kept=False), prompt_ids, sampling, max_tokens, stop_ids, cuts)
+
+    def generate(
+        self,
+        prompt_ids: Sequence[int],
+        sampling: SamplingParams,
+        max_tokens: int,
+        stop_ids: frozenset[int] = frozenset(),
+        cuts: Sequence[int] = (),
+    ) -> Iterator[TokenEvent]:
+        """Events of one request until it ends; leaving the loop early cancels it. Other requests go on meanwhile."""
+        return self.events(self.submit(prompt_ids, sampling, max_tokens, stop_ids, cuts))
+
+    def session(self) -> Session:
+        """A conversation whose pages stay between its requests."""
+        return Session(self, self._new_sequence(is_kept=True))
+
+    def submit_to(
+        self,
+        sequence: SequenceTokens,
+        prompt_ids: Sequence[int],
+        sampling: SamplingParams,
+        max_tokens: int,
+        stop_ids: frozenset[int],
+        cuts: Sequence[int],
+    ) -> Request:
+        """`submit` on a sequence that may hold pages: of these, what was computed for the same tokens is used again."""
+        tokens = [int(token) for token in prompt_ids]
+        check_prompt(self.spec, tokens, max_tokens, self.limits.max_context)
+        # The last token of an answer is never computed, so it needs no place.
+        longest = min(len(tokens) + max_tokens - 1, self.limits.max_context)
+        check_fits(self.spec, self.pool_size, longest, self._step_limits.chunk_tokens)
+        if any(request.sequence is sequence for request in self._queues.active()):
+            raise RequestError("this session has a request that has not ended. Wait for it, cancel it, or open another session")
+        with deferred_interrupts():
+            sequence.restart(tokens)
+            self._numbers += 1
+            request = Request(
+                id=self._numbers,
+                sequence=sequence,
+                prompt_tokens=len(tokens),
+                reused_tokens=sequence.pages.length,
+                sampling=sampling.with_drawn_seed(),
+                max_tokens=max_tokens,
+                stop_ids=stop_ids,
+                cuts=tuple(sorted(cuts)),
+                submitted_at=time.perf_counter(),
+            )
+            self._queues.add(request)
+            return request
+
+    def events(self, request: Request) -> Iterator[TokenEvent]:
+        """Events of a request that was submitted just now, as `generate` gives them; an error of the engine is raised."""
+        inbox = self._inboxes[request.id] = deque()
+        return self._drain(request, inbox)
+
+    def cancel(self, request_id: int) -> None:
+        """Ends a request, waiting or running, and frees its pages; the next step reports it. Nothing for one that has ended."""
+        with deferred_interrupts():
+            for request in self._queues.active():
+                if request.id == request_id:
+                    self._report(self._end(request, "cancelled"))
+
+    def forget(self, sequence: SequenceTokens) -> None:
+        """Frees the pages of a session's sequence and cancels its request."""
+        with deferred_interrupts():
+            sequence.is_kept = False
+            for request in self._queues.active():
+                if request.sequence is sequence:
+                    self.cancel(request.id)
+            self._queues.forget(sequence)
+
+    def close(self) -> None:
+        """Cancels everything and gives the memory of the engine back."""
+        for sequence in [*(request.sequence for request in self._queues.active()), *self._queues.idle_sequences()]:
+            self.forget(sequence)
+        self.executor.close()
+
+    def __enter__(self) -> Runtime:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a request runs or waits."""
+        return bool(self._queues.active())
+
+    @property
+    def stats(self) -> RuntimeStats:
+        return replace(self._stats, pool=self._pool.counts())
+
+    def check(self) -> None:
+        """Asserts that every extent in use belongs to a sequence that is known here, and that the pool agrees with itself."""
+        self._pool.check(self._queues.extents())
+
+    # --- the loop ------------------------------------------------------------------------------------------------
+
+    def step(self) -> list[TokenEvent]:
+        """Runs one step of the engine. The events since the last call; none while prompts are computed, or without requests."""
+        with deferred_interrupts():
+            decision = self._plan()
+            if isinstance(decision, StepPlan):
+                self._run(decision)
+            events, self._events = self._events, []
+            return events
+
+    def _plan(self) -> StepPlan | Nothing:
+        """The next step; until there is one, whoever must gives up pages."""
+        while True:
+            decision = plan(self._queues.state(self._pool.room(self._groups)), self._step_limits)
+            if isinstance(decision, GiveUp):
+                self._queues.give_up(decision.owner)
+            elif isinstance(decision, Preempt):
+                self._queues.preempt(decision.request)
+                self._stats = replace(self._stats, preemptions=self._stats.preemptions + 1)
+            else:
+                return decision
+
+    def _run(self, step_plan: StepPlan) -> None:
+        """Reserve, run, commit, sample. Pages that were reserved go back if the engine fails."""
+        self._queues.admit(len(step_plan.admitted))
+        requests = [self._queues.running(chunk.request) for chunk in step_plan.chunks]
+        with self._pool.reserve(extents_of(self._groups, step_plan.pages)) as lease:
+            step = pack_step(step_plan.chunks, step_plan.page_moves, [request.sequence for request in requests], lease)
+            started = time.perf_counter()
+            try:
+                logits = self.executor.run(step)
+            except ExecutorError as error:
+                for request in requests:
+                    self._report(self._end(request, "error", error))
+                return
+            seconds = time.perf_counter() - started
+            lease.commit()
+        for b, (request, chunk) in enumerate(zip(requests, step_plan.chunks, strict=True)):
+            request.sequence.pages.commit(step.page_table[:, b], chunk.end)
+        self._count(step_plan, requests, seconds)
+        asking = [request for request, chunk in zip(requests, step_plan.chunks, strict=True) if chunk.is_last]
+        for request, row in zip(asking, logits, strict=True):
+            self._report(self._sample(request, row))
+
+    def _sample(self, request: Request, logits: np.ndarray) -> TokenEvent:
+        """The next token of `request` from its row of logits, float32 [vocabulary]."""
+        known = request.sequence.token_ids
+        try:
+            token = sample(logits, request.sampling, known, len(known))
+        except ExecutorError as error:
+            return self._end(request, "error", error)
+        request.accept(token, time.perf_counter())
+        reason: FinishReason | None = None
+        if token in request.stop_ids:
+            reason = "stop"
+        elif len(request.token_ids) == request.max_tokens or len(known) > self.limits.max_context:
+            reason = "length"
+        if reason is not None:
+            self._end(request, reason)
+        return TokenEvent(request.id, token, reason, logprob(logits, token) if request.sampling.logprobs else None)
+
+    def _drain(self, request: Request, inbox: deque[TokenEvent]) -> Iterator[TokenEvent]:
+        try:
+            while True:
+                while not inbox:
+                    self.step()
+                event = inbox.popleft()
+                if event.error is not None:
+                    raise event.error
+                yield event
+                if event.finish_reason is not None:
+                    return
+        finally:
+            self.cancel(request.id)
+            del self._inboxes[request.id]
+
+    def _end(self, request: Request, reason: FinishReason, error: EdgeError | None = None) -> TokenEvent:
+        request.finish_reason = reason
+        # What an engine that failed has computed is worth nothing.
+        self._queues.remove(request, keep_pages=request.sequence.is_kept and reason != "error")
+        return TokenEvent(request.id, None, reason, error=error)
+
+    def _report(self, event: TokenEvent) -> None:
+        self._events.append(event)
+        if event.request_id in self._inboxes:
+            self._inboxes[event.request_id].append(event)
+
+    def _new_sequence(self, is_kept: bool) -> SequenceTokens:
+        self._numbers += 1
+        return SequenceTokens(
+            self._numbers, is_kept, SequencePages(self._pool, self._groups, pages_for(self.limits.max_context))
+        )
+
+    def _count(self, step_plan: StepPlan, requests: list[Request], seconds: float) -> None:
+        sizes = [chunk.end - chunk.start for chunk in step_plan.chunks]
+        decode = sum(size == 1 and bool(request.token_ids) for request, size in zip(requests, sizes, strict=True))
+        copied = sum(self._groups[move.group].extent(move.value).bytes for move in step_plan.page_moves)
+        self._stats = self._stats.with_step(sum(sizes) - decode, decode, seconds, copied)
+        share = self._pool.used_bytes / self.pool_size.pool_bytes
+        if share > self._config.pool_warn_share and not self._has_warned:
+            self._has_warned = True
+            _log.warning("pool: %.0f %% of %.1f MiB in use", 100 * share, self.pool_size.pool_bytes / 2**20)

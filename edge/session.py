@@ -1,0 +1,52 @@
+"""A conversation whose pages stay between its requests. Owns: Session. Needs: a runtime. Never: text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from edge.request import Request, SequenceTokens, TokenEvent
+from edge.sampling import SamplingParams
+
+if TYPE_CHECKING:
+    from edge.runtime import Runtime
+
+
+class Session:
+    """One sequence at a time. Each request gives the whole conversation as tokens; what was computed for the same tokens at
+    the front is used again. When the pool is full, pages of idle sessions are the first to go; they are computed anew then."""
+
+    def __init__(self, runtime: Runtime, sequence: SequenceTokens) -> None:
+        self._runtime = runtime
+        self._sequence = sequence
+
+    @property
+    def computed_tokens(self) -> int:
+        """Tokens whose pages stand, so that a request that begins with them need not compute them."""
+        return self._sequence.pages.length
+
+    def submit(
+        self,
+        prompt_ids: Sequence[int],
+        sampling: SamplingParams,
+        max_tokens: int,
+        stop_ids: frozenset[int] = frozenset(),
+        cuts: Sequence[int] = (),
+    ) -> Request:
+        """As Runtime.submit; RequestError too while the request before has not ended."""
+        return self._runtime.submit_to(self._sequence, prompt_ids, sampling, max_tokens, stop_ids, cuts)
+
+    def generate(
+        self,
+        prompt_ids: Sequence[int],
+        sampling: SamplingParams,
+        max_tokens: int,
+        stop_ids: frozenset[int] = frozenset(),
+        cuts: Sequence[int] = (),
+    ) -> Iterator[TokenEvent]:
+        """As Runtime.generate."""
+        return self._runtime.events(self.submit(prompt_ids, sampling, max_tokens, stop_ids, cuts))
+
+    def close(self) -> None:
+        """Frees the pages; a request that has not ended is cancelled."""
+        self._runtime.forget(self._sequence)

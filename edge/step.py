@@ -1,0 +1,31 @@
+"""A step plan as the arrays that an executor reads. Owns: packing. Needs: scheduler's chunks, pages' words. Never: decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from edge.executors.base import StepInput
+from edge.pages.pool import Lease
+from edge.request import SequenceTokens
+from edge.scheduler.state import Chunk, PageMove
+
+
+def pack_step(
+    chunks: Sequence[Chunk], moves: Sequence[PageMove], sequences: Sequence[SequenceTokens], lease: Lease
+) -> StepInput:
+    """The input of a step; sequence b of `sequences` runs chunk b. New pages come from `lease`, tables stay as they are."""
+    counts = [chunk.end - chunk.start for chunk in chunks]
+    query_start = np.zeros(len(chunks) + 1, np.int32)
+    np.cumsum(counts, out=query_start[1:])
+    tokens = [sequence.token_ids[chunk.start : chunk.end] for chunk, sequence in zip(chunks, sequences, strict=True)]
+    tables = [sequence.pages.place(chunk.end, lease) for chunk, sequence in zip(chunks, sequences, strict=True)]
+    return StepInput(
+        token_ids=np.array([token for part in tokens for token in part], np.int32),
+        query_start=query_start,
+        kv_len=np.array([chunk.end for chunk in chunks], np.int32),
+        page_table=np.stack(tables, axis=1),
+        page_moves=np.array([(m.group, int(m.value), m.source, m.target) for m in moves], np.int32).reshape(-1, 4),
+        logit_rows=np.array([query_start[b + 1] - 1 for b, chunk in enumerate(chunks) if chunk.is_last], np.int32),
+    )

@@ -1,0 +1,1 @@
+"""Strings and token ids: tokenizer, chat template, stop strings. Never: engines, sockets, terminals."""

@@ -1,0 +1,88 @@
+"""Text in pieces that no token crosses. Owns: the cuts, and a piece's way to ids. Needs: TokenTables, `tokenizers` for the
+regular expressions of byte-level models. Never: special tokens.
+
+Cutting first lets a tokenizer remember the ids of words, and keeps merging short.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+from edge.text.merging import NO_SYMBOL, merge_symbols
+from edge.text.tables import TokenTables
+
+if TYPE_CHECKING:
+    from tokenizers.pre_tokenizers import PreTokenizer
+
+SPACE = "\u2581"  # stands for a space in SentencePiece vocabularies
+BYTE_CODES = 0x110000  # code of byte b among the symbols of a SentencePiece vocabulary: behind every code point
+
+
+class Pieces(Protocol):
+    """How one kind of vocabulary treats text between special tokens."""
+
+    def split(self, text: str) -> Sequence[str]:
+        """`text` in pieces that can be tokenised one by one."""
+
+    def ids(self, piece: str) -> list[int]:
+        """Token ids of one piece."""
+
+
+class BytePieces:
+    """Byte-level BPE (GPT-2): regular expressions cut words, merges start from their UTF-8 bytes."""
+
+    def __init__(self, tables: TokenTables, split: tuple[str, ...], whole_pieces: bool) -> None:
+        self._tables, self._split, self._whole_pieces = tables, split, whole_pieces
+
+    def split(self, text: str) -> list[str]:
+        return [piece for piece, _ in self._cutter.pre_tokenize_str(text)]
+
+    def ids(self, piece: str) -> list[int]:
+        data = piece.encode("utf-8")
+        if self._whole_pieces:
+            whole = self._tables.piece(data)
+            if whole is not None:
+                return [whole]
+        # A byte that the vocabulary lacks (SmolLM2 lacks 21) is dropped, as the model's own tokenizer does.
+        found = (self._tables.symbol(byte) for byte in data)
+        symbols = [NO_SYMBOL if symbol is None else symbol for symbol in found]
+        return [token for token, _, _ in merge_symbols(self._tables, symbols) if token != NO_SYMBOL]
+
+    @cached_property
+    def _cutter(self) -> PreTokenizer:
+        from tokenizers import Regex, pre_tokenizers
+
+        steps = [pre_tokenizers.Split(Regex(expression), "isolated") for expression in self._split]
+        return steps[0] if len(steps) == 1 else pre_tokenizers.Sequence(steps)
+
+
+class CharacterPieces:
+    """SentencePiece BPE: merges start from code points; one that no token covers becomes the tokens of its bytes."""
+
+    def __init__(self, tables: TokenTables, space_follows: str | None) -> None:
+        self._tables = tables
+        # Text can be cut in front of a space wherever no token holds "character, space": nearly everywhere.
+        self._cut = None if space_follows is None else re.compile(f"(?<=[^{re.escape(SPACE + space_follows)}])(?={SPACE})")
+
+    def split(self, text: str) -> list[str]:
+        text = text.replace(" ", SPACE)
+        return [text] if self._cut is None else self._cut.split(text)
+
+    def ids(self, piece: str) -> list[int]:
+        tables = self._tables
+        found = (tables.symbol(ord(char)) for char in piece)
+        ids: list[int] = []
+        for token, begin, end in merge_symbols(tables, [NO_SYMBOL if symbol is None else symbol for symbol in found]):
+            if 0 <= token < tables.token_count:
+                ids.append(token)
+            else:
+                ids.extend(self._byte_id(byte) for byte in piece[begin:end].encode("utf-8"))
+        return ids
+
+    def _byte_id(self, byte: int) -> int:
+        token = self._tables.symbol(BYTE_CODES + byte)
+        assert token is not None, "a SentencePiece vocabulary is written with all 256 byte tokens"
+        return token

@@ -1,0 +1,151 @@
+"""Text to token ids and back. Owns: the order of splitting, matching and merging. Needs: tables.bin, tokenizer_config.json.
+Never: templates, engines.
+
+User text never becomes a control token: without `specials` the text of one is split like any other text, and no merge ends
+in one. The ids are those of llama.cpp, `specials` being its parse_special.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from edge.errors import RequestError
+from edge.text.decoder import TextDecoder, decode_bytes
+from edge.text.normalise import check_text
+from edge.text.pieces import BytePieces, CharacterPieces, Pieces
+from edge.text.rendered import RenderedChat
+from edge.text.specials import SpecialMatcher
+from edge.text.tables import STRUCTURAL, TokenTables, open_tables
+from edge.text.tokenizer_config import TokenizerConfig, read_config
+
+TABLES_NAME = "tables.bin"
+CACHED_PIECES, CACHED_LENGTH = 16384, 64  # words whose ids are remembered; a long-running server's memory stays bounded
+
+
+class Tokenizer:
+    """One vocabulary. Safe to share between threads: what it holds is read-only, but for a cache of whole entries."""
+
+    def __init__(self, tables: TokenTables, config: TokenizerConfig) -> None:
+        self._tables = tables
+        self.config = config
+        self._plain = SpecialMatcher(tables, structural=False)
+        self._special = SpecialMatcher(tables, structural=True)
+        self._cache: dict[str, tuple[int, ...]] = {}
+        self._pieces: Pieces
+        if config.symbols == "bytes":
+            self._pieces = BytePieces(tables, config.split, config.whole_pieces)
+        else:
+            self._pieces = CharacterPieces(tables, config.space_follows)
+
+    @classmethod
+    def open(cls, folder: Path) -> Tokenizer:
+        """Opens a package's tokenizer folder. PackageError where a file is missing or damaged."""
+        return cls(open_tables(folder / TABLES_NAME), read_config(folder))
+
+    @property
+    def vocab_size(self) -> int:
+        return self._tables.token_count
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """Tokens that end an answer."""
+        return frozenset(self.config.eos_token_ids)
+
+    def control_texts(self) -> tuple[str, ...]:
+        """What the control tokens look like in text."""
+        tables = self._tables
+        return tuple(decode_bytes(tables.token_text(i)) for i in tables.specials if tables.kinds[i] in STRUCTURAL)
+
+    def token_text(self, token_id: int) -> str:
+        """One token as text, control tokens too."""
+        return decode_bytes(self.token_bytes(token_id, specials=True))
+
+    def encode(self, text: str, *, specials: bool) -> list[int]:
+        """Token ids of `text`, no BOS or EOS added. With `specials` the text of a control token becomes that token."""
+        check_text(text, "text")
+        matcher = self._special if specials else self._plain
+        return self._encode(matcher.split(text))
+
+    def encode_chat(self, chat: RenderedChat, start: int = 0) -> list[int]:
+        """Token ids of a rendered chat: control tokens only where the template wrote them, BOS at most once.
+
+        The text between two control tokens is tokenised as one, as models have seen it in training. With `start`, only what
+        follows that many characters: what is to be appended to ids that end there.
+        """
+        fragments: list[str | int] = []
+        for part in self._special.split(chat.marked[start:]):
+            fragments.extend([part] if isinstance(part, int) else self._plain.split(chat.restore(part)))
+        if start:
+            return self._encode(fragments, follows_special=False)
+        return self.frame(self._encode(fragments))
+
+    def _encode(self, fragments: Iterable[str | int], follows_special: bool = True) -> list[int]:
+        """Token ids of text that has been cut at its special tokens."""
+        ids: list[int] = []
+        for fragment in fragments:
+            if isinstance(fragment, int):
+                ids.append(fragment)
+            else:
+                prefix = " " if self.config.add_space_prefix and follows_special else ""
+                for piece in self._pieces.split(prefix + fragment):
+                    ids.extend(self._piece_ids(piece))
+            follows_special = isinstance(fragment, int)
+        return ids
+
+    def encode_prompt(self, text: str) -> list[int]:
+        """A plain prompt as the model expects it: BOS once in front where the model wants one, the text literal."""
+        return self.frame(self.encode(text, specials=False))
+
+    def frame(self, ids: Sequence[int]) -> list[int]:
+        """`ids` with exactly one BOS in front, where the model wants one; a template may have written it already."""
+        bos = self.config.bos_token_id
+        if not self.config.add_bos or bos is None:
+            return list(ids)
+        start = 0
+        while start < len(ids) and ids[start] == bos:
+            start += 1
+        return [bos, *ids[start:]]
+
+    def decode(self, ids: Iterable[int], *, specials: bool = False) -> str:
+        """The text of `ids`. Control tokens are left out, or written as their text with `specials`."""
+        return decode_bytes(b"".join(self.token_bytes(token_id, specials=specials) for token_id in ids))
+
+    def stream(self, *, specials: bool = False) -> TokenStream:
+        """A decoder for ids as they come."""
+        return TokenStream(self, specials)
+
+    def token_bytes(self, token_id: int, *, specials: bool) -> bytes:
+        """The bytes of one token, none for a control token without `specials`. RequestError outside the vocabulary."""
+        if not 0 <= token_id < self._tables.token_count:
+            last = self._tables.token_count - 1
+            raise RequestError(f"token id {token_id} is outside the vocabulary. Give ids from 0 to {last:,}")
+        if not specials and self._tables.kinds[token_id] in STRUCTURAL:
+            return b""
+        return self._tables.token_text(token_id)
+
+    def _piece_ids(self, piece: str) -> tuple[int, ...]:
+        ids = self._cache.get(piece)
+        if ids is None:
+            ids = tuple(self._pieces.ids(piece))
+            if len(piece) <= CACHED_LENGTH:
+                if len(self._cache) >= CACHED_PIECES:
+                    self._cache.clear()
+                self._cache[piece] = ids
+        return ids
+
+
+class TokenStream:
+    """Ids to text, one at a time: joined, the results equal `decode` of all ids. For one thread at a time."""
+
+    def __init__(self, tokenizer: Tokenizer, specials: bool) -> None:
+        self._tokenizer, self._specials = tokenizer, specials
+        self._decoder = TextDecoder()
+
+    def push(self, token_id: int) -> str:
+        """The characters that this token completes; "" while one is incomplete."""
+        return self._decoder.push(self._tokenizer.token_bytes(token_id, specials=self._specials))
+
+    def finish(self) -> str:
+        """What is left of an incomplete character, as U+FFFD."""
+        return self._decoder.finish()

@@ -1,0 +1,1 @@
+"""The `cpu` target: passes over the portable graph, the step list, the weight file."""

@@ -1,0 +1,119 @@
+"""A graph that passes rewrite. Owns: Node, Graph, the walk along values. Needs: nothing; `read_graph` needs onnx. Never: weights.
+
+Fused nodes have operators of our own, written with a lower-case first letter (`linear`, `embed`, `attend` ...), so that what
+is still an ONNX operator after the last pass is known to be left over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edge.errors import BuildError
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """One operator. Inputs and outputs are value names; attributes are plain Python values."""
+
+    op: str
+    name: str
+    inputs: list[str]
+    outputs: list[str]
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Graph:
+    """Nodes in topological order, names of stored initializers, values of small constants."""
+
+    path: Path  # of the ONNX file, for messages
+    nodes: list[Node]
+    stored: frozenset[str]  # initializers whose values lie in the external file
+    constants: dict[str, np.ndarray]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    metadata: dict[str, str]
+
+    def producers(self) -> dict[str, Node]:
+        """Value name -> the node that makes it."""
+        return {value: node for node in self.nodes for value in node.outputs}
+
+    def uses(self) -> Counter[str]:
+        """Value name -> how many node inputs and graph outputs read it."""
+        counts = Counter(value for node in self.nodes for value in node.inputs)
+        counts.update(self.outputs)
+        return counts
+
+    def replace(self, new: dict[str, Node]) -> None:
+        """Puts each new node in the place of the node that made its output, then drops what nothing reads any more."""
+        self.nodes = [new.get(node.outputs[0], node) for node in self.nodes]
+        self.remove_unused()
+
+    def remove_unused(self) -> None:
+        """Drops nodes none of whose outputs is read by a node that stays or is an output of the graph."""
+        wanted = set(self.outputs)
+        kept = []
+        for node in reversed(self.nodes):
+            if wanted.intersection(node.outputs):
+                wanted.update(node.inputs)
+                kept.append(node)
+        self.nodes = kept[::-1]
+
+
+class Matcher:
+    """Reads patterns backwards from a value. A mismatch is None; a pass then leaves the node as it is."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.producers = graph.producers()
+
+    def made_by(self, value: str, *ops: str) -> Node | None:
+        """The node that makes `value`, where its operator is one of `ops`."""
+        node = self.producers.get(value)
+        return node if node is not None and node.op in ops else None
+
+    def behind(self, value: str, *ops: str) -> str:
+        """`value`, or the first input of the node that makes it while that is one of `ops`."""
+        while (node := self.made_by(value, *ops)) is not None:
+            value = node.inputs[0]
+        return value
+
+    def constant(self, value: str) -> np.ndarray | None:
+        return self.graph.constants.get(value)
+
+
+def read_graph(path: Path) -> Graph:
+    """The graph of the portable ONNX at `path`, without its external data. BuildError where it is not one."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except Exception as error:  # protobuf and OS errors have no common base
+        raise BuildError(f"{path}: not an ONNX model ({error}). Export it again: edge export") from error
+    stored, constants = set(), {}
+    for tensor in model.graph.initializer:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            stored.add(tensor.name)
+        else:
+            constants[tensor.name] = numpy_helper.to_array(tensor)
+    nodes = []
+    for proto in model.graph.node:
+        attributes = {a.name: helper.get_attribute_value(a) for a in proto.attribute}
+        nodes.append(Node(proto.op_type, proto.name, list(proto.input), list(proto.output), attributes))
+    graph = Graph(
+        path=path,
+        nodes=nodes,
+        stored=frozenset(stored),
+        constants=constants,
+        inputs=tuple(i.name for i in model.graph.input),
+        outputs=("logits",),  # caches become pages: the present_* outputs are not kept
+        metadata={p.key: p.value for p in model.metadata_props},
+    )
+    graph.remove_unused()
+    return graph

@@ -1,0 +1,177 @@
+// Python's view of the core: arrays in, a status out. Validates dtypes and shapes, then calls; no arithmetic here.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "bandwidth.h"
+#include "engine.h"
+
+namespace nb = nanobind;
+
+namespace {
+
+template <class T, int Dims>
+using Input = nb::ndarray<const T, nb::ndim<Dims>, nb::c_contig, nb::device::cpu>;
+template <class T, int Dims>
+using Output = nb::ndarray<T, nb::ndim<Dims>, nb::c_contig, nb::device::cpu>;
+using Result = std::tuple<std::string, int, bool>;  // message (empty: good), where, cancelled
+
+constexpr int RECORD_FIELDS = 7;
+
+edge::TensorRecord record_at(const int64_t *row) {
+  return {static_cast<int32_t>(row[0]), static_cast<int32_t>(row[1]), static_cast<int32_t>(row[2]), static_cast<int32_t>(row[3]),
+          static_cast<int32_t>(row[4]), row[5],                       row[6]};
+}
+
+std::vector<edge::TensorRecord> read_records(const Input<int64_t, 2> &rows) {
+  if (rows.shape(1) != RECORD_FIELDS) throw std::invalid_argument("tensor records have 7 fields");
+  std::vector<edge::TensorRecord> records;
+  for (size_t i = 0; i < rows.shape(0); ++i) records.push_back(record_at(rows.data() + i * RECORD_FIELDS));
+  return records;
+}
+
+std::vector<edge::Op> read_ops(const nb::bytes &blob) {
+  if (blob.size() % sizeof(edge::Op)) throw std::invalid_argument("the step list has another record size than this build");
+  std::vector<edge::Op> ops(blob.size() / sizeof(edge::Op));
+  std::memcpy(ops.data(), blob.c_str(), blob.size());
+  return ops;
+}
+
+edge::ModelShape read_shape(const std::vector<int32_t> &v) {
+  if (v.size() != 7) throw std::invalid_argument("a model shape has 7 numbers");
+  return {v[0], v[1], v[2], v[3], v[4], v[5], v[6]};
+}
+
+edge::Limits read_limits(const std::vector<int32_t> &v) {
+  if (v.size() != 4) throw std::invalid_argument("limits are 4 numbers");
+  return {v[0], v[1], v[2], v[3]};
+}
+
+const edge::Kernels *need_kernels(const std::string &name) {
+  const edge::Kernels *kernels = edge::find_kernels(name.c_str());
+  if (!kernels) throw std::invalid_argument("this machine or build has no instruction set named " + name);
+  return kernels;
+}
+
+Result result(const edge::Status &status) { return {status.message ? status.message : "", status.where, status.cancelled}; }
+
+// Engine plus the arrays that it points into.
+class PyEngine {
+ public:
+  PyEngine(Input<uint8_t, 1> weights, const Input<int64_t, 2> &tensors, const nb::bytes &ops, const std::vector<int32_t> &shape,
+           const std::vector<int32_t> &limits, const std::string &isa, int threads, Output<uint8_t, 1> pool)
+      : weights_(weights), pool_(pool), shape_(read_shape(shape)), kernels_(need_kernels(isa)) {
+    const edge::Status status =
+        edge::Engine::open(weights_.data(), static_cast<int64_t>(weights_.size()), read_records(tensors), read_ops(ops), shape_,
+                           read_limits(limits), kernels_, threads, pool_.data(), static_cast<int64_t>(pool_.size()), &engine_);
+    if (!status.good()) throw std::invalid_argument(std::string(status.message) + " (number " + std::to_string(status.where) + ")");
+  }
+
+  Result run(const Input<int32_t, 1> &token_ids, const Input<int32_t, 1> &query_start, const Input<int32_t, 1> &kv_len,
+             const Input<int32_t, 4> &page_table, const Input<int32_t, 2> &page_moves, const Input<int32_t, 1> &logit_rows,
+             const Output<float, 2> &logits) {
+    const size_t seqs = kv_len.size();
+    if (query_start.size() != seqs + 1 || page_table.shape(0) != static_cast<size_t>(shape_.num_groups) ||
+        page_table.shape(1) != seqs || page_table.shape(3) != 2 || page_moves.shape(1) != 4 ||
+        logits.shape(0) != logit_rows.size() || logits.shape(1) != static_cast<size_t>(shape_.vocab_size)) {
+      throw std::invalid_argument("the arrays of a step disagree in shape");
+    }
+    const edge::Step step{token_ids.data(),
+                          query_start.data(),
+                          kv_len.data(),
+                          page_table.data(),
+                          page_moves.data(),
+                          logit_rows.data(),
+                          logits.data(),
+                          static_cast<int32_t>(token_ids.size()),
+                          static_cast<int32_t>(seqs),
+                          static_cast<int32_t>(page_table.shape(2)),
+                          static_cast<int32_t>(page_moves.shape(0)),
+                          static_cast<int32_t>(logit_rows.size())};
+    nb::gil_scoped_release unlocked;
+    return result(engine_->run(step));
+  }
+
+  void cancel() { engine_->cancel(); }
+  std::string isa() const { return kernels_->name; }
+
+ private:
+  Input<uint8_t, 1> weights_;
+  Output<uint8_t, 1> pool_;
+  const edge::ModelShape shape_;
+  const edge::Kernels *const kernels_;
+  std::unique_ptr<edge::Engine> engine_;
+};
+
+// y [M, N] = x [M, K] times the packed matrix, through the same row quantisation as the engine; for tests and benches.
+void matmul(const std::string &isa, const Input<uint8_t, 1> &strips, const std::vector<int64_t> &record, const Input<float, 2> &x,
+            const Output<float, 2> &y) {
+  if (record.size() != RECORD_FIELDS) throw std::invalid_argument("a tensor record has 7 fields");
+  const edge::TensorRecord tensor = record_at(record.data());
+  const int64_t rows = static_cast<int64_t>(x.shape(0)), width = static_cast<int64_t>(x.shape(1));
+  if (static_cast<int64_t>(strips.size()) != edge::tensor_bytes(tensor) || width != tensor.inputs ||
+      y.shape(0) != x.shape(0) || static_cast<int64_t>(y.shape(1)) != tensor.outputs) {
+    throw std::invalid_argument("matmul: the arrays disagree in shape");
+  }
+  edge::Weight weight = edge::weight_geometry(tensor);
+  weight.data = strips.data();
+  std::vector<int8_t> quants(rows * weight.inputs);
+  std::vector<float> scales(rows * weight.inputs / 32), sums(rows * weight.inputs / 16), plain(rows * weight.inputs);
+  std::vector<int32_t> isums(rows * weight.inputs / 16);
+  const edge::Rows quantised{quants.data(), scales.data(), sums.data(), isums.data(), weight.inputs};
+  const edge::Kernels *kernels = need_kernels(isa);
+  const int32_t count = static_cast<int32_t>(rows);
+  kernels->norm({x.data(), width, nullptr, tensor.inputs, 0.0f, &quantised, plain.data(), weight.inputs, 0, count});
+  kernels->matmul({&weight, &quantised, plain.data(), weight.inputs, y.data(), tensor.outputs, 0, 0, count, 0,
+                   (tensor.outputs + edge::STRIP - 1) / edge::STRIP});
+}
+
+std::vector<std::string> instruction_sets() {
+  std::vector<std::string> names;
+  for (const char *name : {"plain", "avx2", "avx512vnni", "neon"}) {
+    if (edge::find_kernels(name)) names.emplace_back(name);
+  }
+  return names;
+}
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+  m.doc() = "EdgeZero's native core: kernels, page formats, the CPU engine.";
+  m.attr("CONTRACT_VERSION") = edge::VERSION;
+  m.attr("OP_BYTES") = sizeof(edge::Op);
+  m.def("instruction_sets", &instruction_sets, "Names of the instruction sets that run here, slowest first.");
+  m.def("best_instruction_set", [] { return std::string(edge::find_kernels("auto")->name); });
+  m.def(
+      "workspace_bytes",
+      [](const Input<int64_t, 2> &tensors, const nb::bytes &ops, const std::vector<int32_t> &shape,
+         const std::vector<int32_t> &limits, int threads) {
+        return edge::Engine::workspace_bytes(read_records(tensors), read_ops(ops), read_shape(shape), read_limits(limits), threads);
+      },
+      nb::arg("tensors"), nb::arg("ops"), nb::arg("shape"), nb::arg("limits"), nb::arg("threads"));
+  m.def("tensor_bytes", [](const std::vector<int64_t> &record) {
+    if (record.size() != RECORD_FIELDS) throw std::invalid_argument("a tensor record has 7 fields");
+    return edge::tensor_bytes(record_at(record.data()));
+  });
+  m.def("read_bandwidth", &edge::read_bandwidth, nb::arg("threads"), nb::arg("bytes"), nb::arg("rounds"),
+        nb::call_guard<nb::gil_scoped_release>(), "Bytes per second that `threads` threads read together.");
+  m.def("matmul", &matmul, nb::arg("isa"), nb::arg("strips"), nb::arg("record"), nb::arg("x"), nb::arg("y"));
+  nb::class_<PyEngine>(m, "Engine")
+      .def(nb::init<Input<uint8_t, 1>, const Input<int64_t, 2> &, const nb::bytes &, const std::vector<int32_t> &,
+                    const std::vector<int32_t> &, const std::string &, int, Output<uint8_t, 1>>(),
+           nb::arg("weights"), nb::arg("tensors"), nb::arg("ops"), nb::arg("shape"), nb::arg("limits"), nb::arg("isa"),
+           nb::arg("threads"), nb::arg("pool"))
+      .def("run", &PyEngine::run, nb::arg("token_ids"), nb::arg("query_start"), nb::arg("kv_len"), nb::arg("page_table"),
+           nb::arg("page_moves"), nb::arg("logit_rows"), nb::arg("logits"))
+      .def("cancel", &PyEngine::cancel)
+      .def_prop_ro("isa", &PyEngine::isa);
+}

@@ -1,0 +1,34 @@
+// Rotary and paged attention on AVX-512.
+#include "lanes_avx512.h"
+#include "tables.h"
+
+namespace edge {
+namespace {
+
+struct Register {
+  using V = __m512;
+  static constexpr int FLOATS = 16, ROWS = 12;
+  static V zero() { return _mm512_setzero_ps(); }
+  static V broadcast(const float *x) { return _mm512_set1_ps(*x); }
+  static V load(const float *x) { return _mm512_loadu_ps(x); }
+  static V load(const uint16_t *x) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(x))); }
+  static V fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
+  static void store(float *x, V v) { _mm512_storeu_ps(x, v); }
+};
+
+}  // namespace
+}  // namespace edge
+
+#include "attention_simd.h"
+
+namespace edge::avx512vnni {
+
+void rotary(const RotaryParams &p) { rotary_lanes(p); }
+void attend(const AttendParams &p) {
+  is_tiled(p.pages.head_dim, p.pages.num_heads, p.pages.num_kv_heads) ? attend_tiled(p) : plain::attend(p);
+}
+void merge(const MergeParams &p) {
+  is_tiled(p.head_dim, p.num_heads, p.num_kv_heads) ? merge_tiled(p) : plain::merge(p);
+}
+
+}  // namespace edge::avx512vnni

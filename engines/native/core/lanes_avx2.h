@@ -1,0 +1,106 @@
+// 16 floats in two AVX2 registers: the V of math.h. Include it only in files built for AVX2, FMA and F16C.
+#pragma once
+#include <immintrin.h>
+
+#include "math.h"
+
+namespace edge {
+namespace {
+
+// Set bits in the first `count` (0 to 8, clamped) of 8 lanes.
+inline __m256i first_lanes(int count) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+struct Lanes {
+  __m256 low, high;  // lanes 0 to 7, 8 to 15
+  Lanes() = default;
+  explicit Lanes(float x) : low(_mm256_set1_ps(x)), high(low) {}
+  Lanes(__m256 low, __m256 high) : low(low), high(high) {}
+
+  static Lanes load(const float *x) { return Lanes(_mm256_loadu_ps(x), _mm256_loadu_ps(x + 8)); }
+  // The first `count` floats (1 to 15), zeros behind them; nothing behind them is read.
+  static Lanes load_first(const float *x, int count) {
+    return Lanes(_mm256_maskload_ps(x, first_lanes(count)), _mm256_maskload_ps(x + 8, first_lanes(count - 8)));
+  }
+  static Lanes load_half(const uint16_t *x) {
+    return Lanes(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(x))),
+                 _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(x + 8))));
+  }
+  void store(float *x) const {
+    _mm256_storeu_ps(x, low);
+    _mm256_storeu_ps(x + 8, high);
+  }
+  void store_first(float *x, int count) const {
+    _mm256_maskstore_ps(x, first_lanes(count), low);
+    _mm256_maskstore_ps(x + 8, first_lanes(count - 8), high);
+  }
+  void store_half(uint16_t *x) const {
+    constexpr int NEAREST = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+    _mm_storeu_si128(reinterpret_cast<__m128i *>(x), _mm256_cvtps_ph(low, NEAREST));
+    _mm_storeu_si128(reinterpret_cast<__m128i *>(x + 8), _mm256_cvtps_ph(high, NEAREST));
+  }
+};
+
+inline Lanes operator+(Lanes a, Lanes b) { return Lanes(_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)); }
+inline Lanes operator-(Lanes a, Lanes b) { return Lanes(_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)); }
+inline Lanes operator*(Lanes a, Lanes b) { return Lanes(_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)); }
+inline Lanes operator/(Lanes a, Lanes b) { return Lanes(_mm256_div_ps(a.low, b.low), _mm256_div_ps(a.high, b.high)); }
+inline Lanes fused(Lanes a, Lanes b, Lanes c) {
+  return Lanes(_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high));
+}
+inline Lanes larger(Lanes a, Lanes b) { return Lanes(_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)); }
+inline Lanes smaller(Lanes a, Lanes b) { return Lanes(_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)); }
+inline Lanes select_less(Lanes a, Lanes b, Lanes yes, Lanes no) {
+  return Lanes(_mm256_blendv_ps(no.low, yes.low, _mm256_cmp_ps(a.low, b.low, _CMP_LT_OQ)),
+               _mm256_blendv_ps(no.high, yes.high, _mm256_cmp_ps(a.high, b.high, _CMP_LT_OQ)));
+}
+inline Lanes absolute(Lanes x) {
+  __m256 mask = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
+  return Lanes(_mm256_and_ps(x.low, mask), _mm256_and_ps(x.high, mask));
+}
+inline Lanes square_root(Lanes x) { return Lanes(_mm256_sqrt_ps(x.low), _mm256_sqrt_ps(x.high)); }
+inline __m256 power_of_two(__m256 shifted) {
+  __m256i exponent = _mm256_slli_epi32(_mm256_castps_si256(shifted), 23);
+  return _mm256_castsi256_ps(_mm256_add_epi32(exponent, _mm256_set1_epi32(0x3f800000)));
+}
+inline Lanes power_of_two(Lanes shifted) { return Lanes(power_of_two(shifted.low), power_of_two(shifted.high)); }
+
+// The last three steps of the tree: 8 lanes to one.
+inline float sum_8_lanes(__m256 x) {
+  __m128 four = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+inline float sum_lanes(Lanes x) { return sum_8_lanes(_mm256_add_ps(x.low, x.high)); }
+// The largest bit pattern of |a| and |b|: for magnitudes the order of the patterns is the order of the numbers, infinities and
+// NaNs come last.
+inline uint32_t largest_magnitude_bits(Lanes a, Lanes b) {
+  a = absolute(a), b = absolute(b);
+  __m256i eight = _mm256_max_epi32(_mm256_max_epi32(_mm256_castps_si256(a.low), _mm256_castps_si256(a.high)),
+                                   _mm256_max_epi32(_mm256_castps_si256(b.low), _mm256_castps_si256(b.high)));
+  __m128i four = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  __m128i two = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  return uint32_t(_mm_cvtsi128_si32(_mm_max_epi32(two, _mm_shuffle_epi32(two, 0xb1))));
+}
+// Rounds to nearest even (|x| <= 127), stores int8 and returns the sum.
+inline int32_t store_int8(Lanes x, int8_t *out) {
+  __m256i low = _mm256_cvtps_epi32(x.low), high = _mm256_cvtps_epi32(x.high);
+  __m128i words_low = _mm_packs_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
+  __m128i words_high = _mm_packs_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i *>(out), _mm_packs_epi16(words_low, words_high));
+  __m256i eight = _mm256_add_epi32(low, high);
+  __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
+}
+// The largest lane; exact in any order as long as no lane is a NaN.
+inline float largest_lane(Lanes x) {
+  __m256 eight = _mm256_max_ps(x.low, x.high);
+  __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+
+}  // namespace
+}  // namespace edge

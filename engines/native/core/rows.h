@@ -1,0 +1,86 @@
+// Kernels that work along rows, for any `Lanes`: include it behind a lanes_*.h, in files built for that instruction set.
+#pragma once
+#include "kernels.h"
+#include "math.h"
+#include "quantise.h"
+
+namespace edge {
+namespace {
+
+// 16 floats from x + at, zeros where the row of `width` ends.
+inline Lanes load_row(const float *x, int64_t at, int64_t width) {
+  if (at + 16 <= width) return Lanes::load(x + at);
+  return at < width ? Lanes::load_first(x + at, int(width - at)) : Lanes(0.0f);
+}
+
+// 1 / sqrt(mean(x^2) + epsilon)
+inline float inverse_rms(const float *x, int32_t width, float epsilon) {
+  Lanes squares(0.0f);
+  for (int64_t at = 0; at < width; at += 16) {
+    Lanes v = load_row(x, at, width);
+    squares = fused(v, v, squares);
+  }
+  return 1.0f / square_root(sum_lanes(squares) / float(width) + epsilon);
+}
+
+inline void quantise_step(Lanes first, Lanes second, const Rows &rows, int64_t row, int64_t step) {
+  int8_t *quants = rows.quants + row * rows.inputs + step * STEP;
+  StepScale found = step_scale(largest_magnitude_bits(first, second));
+  if (found.inverse == 0.0f) {
+    memset(quants, 0, STEP);
+    set_step(rows, row, step, found.scale, 0, 0);
+    return;
+  }
+  Lanes inverse(found.inverse);
+  int32_t sum = store_int8(first * inverse, quants);
+  set_step(rows, row, step, found.scale, sum, store_int8(second * inverse, quants + 16));
+}
+
+inline void norm_rows(const NormParams &p) {
+  for (int64_t row = p.row_begin; row < p.row_end; ++row) {
+    const float *x = p.x + row * p.stride;
+    Lanes inverse(p.weight ? inverse_rms(x, p.width, p.epsilon) : 1.0f);
+    for (int64_t at = 0; at < p.width; at += STEP) {
+      Lanes first = load_row(x, at, p.width), second = load_row(x, at + 16, p.width);
+      if (p.weight) {
+        first = first * inverse * load_row(p.weight, at, p.width);
+        second = second * inverse * load_row(p.weight, at + 16, p.width);
+      }
+      if (p.plain) {
+        first.store(p.plain + row * p.plain_stride + at);
+        second.store(p.plain + row * p.plain_stride + at + 16);
+      }
+      if (p.quantised) quantise_step(first, second, *p.quantised, row, at / STEP);
+    }
+  }
+}
+
+inline void add_norm_rows(const AddNormParams &p) {
+  for (int64_t row = p.row_begin; row < p.row_end; ++row) {
+    const float *x = p.x + row * p.x_stride;
+    float *h = p.h + row * p.h_stride;
+    Lanes inverse(inverse_rms(x, p.width, p.epsilon));
+    for (int64_t at = 0; at < p.width; at += 16) {
+      Lanes sum = load_row(h, at, p.width) + load_row(x, at, p.width) * inverse * load_row(p.weight, at, p.width);
+      if (at + 16 <= p.width) {
+        sum.store(h + at);
+      } else {
+        sum.store_first(h + at, int(p.width - at));
+      }
+    }
+  }
+}
+
+inline void soft_cap_row(float *x, int64_t count, float cap) {
+  for (int64_t at = 0; at < count; at += 16) {
+    Lanes capped = Lanes(cap) * hyperbolic_tangent(load_row(x, at, count) / Lanes(cap));
+    if (at + 16 <= count) {
+      capped.store(x + at);
+    } else {
+      capped.store_first(x + at, int(count - at));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace edge

@@ -1,0 +1,44 @@
+// Names of every kernel of every instruction set, for the tables in kernels.cpp. One namespace each; files of a namespace are
+// built with its flags (x86: avx2 with -mavx2 -mfma -mf16c; avx512vnni with -mavx512f/bw/vl/dq/vnni -mfma -mf16c).
+#pragma once
+#include "kernels.h"
+
+namespace edge {
+
+namespace plain {
+void norm(const NormParams &);
+void matmul(const MatmulParams &);
+void gated(const GatedParams &);
+void add_norm(const AddNormParams &);
+void embed(const EmbedParams &);
+void rotary(const RotaryParams &);
+void attend(const AttendParams &);
+void merge(const MergeParams &);
+void soft_cap(float *x, int64_t count, float cap);
+}  // namespace plain
+
+namespace avx2 {
+void norm(const NormParams &);
+void matmul(const MatmulParams &);
+void gated(const GatedParams &);
+void add_norm(const AddNormParams &);
+void embed(const EmbedParams &);
+void rotary(const RotaryParams &);
+void attend(const AttendParams &);
+void merge(const MergeParams &);
+void soft_cap(float *x, int64_t count, float cap);
+}  // namespace avx2
+
+namespace avx512vnni {
+void norm(const NormParams &);
+void matmul(const MatmulParams &);
+void gated(const GatedParams &);
+void add_norm(const AddNormParams &);
+void embed(const EmbedParams &);
+void rotary(const RotaryParams &);
+void attend(const AttendParams &);
+void merge(const MergeParams &);
+void soft_cap(float *x, int64_t count, float cap);
+}  // namespace avx512vnni
+
+}  // namespace edge

@@ -1,0 +1,164 @@
+// Sequences with their pages in a pool, for the attention test and bench. Pages lie in random order, memory that was never
+// written is NaN, and behind a window the table holds EMPTY, so that whoever follows such a word leaves the pool.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "attention.h"
+#include "tables.h"
+
+namespace edge {
+
+struct AttentionKernels {
+  const char *name;
+  void (*rotary)(const RotaryParams &);
+  void (*attend)(const AttendParams &);
+  void (*merge)(const MergeParams &);
+};
+
+inline std::vector<AttentionKernels> attention_kernels() {
+  std::vector<AttentionKernels> found = {{"plain", plain::rotary, plain::attend, plain::merge}};
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) {
+    found.push_back({"avx2", avx2::rotary, avx2::attend, avx2::merge});
+  }
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni")) {
+    found.push_back({"avx512vnni", avx512vnni::rotary, avx512vnni::attend, avx512vnni::merge});
+  }
+#endif
+  return found;
+}
+
+struct Shape {
+  int heads, kv_heads, head_dim, window;
+  float soft_cap;
+  bool normed;
+  int layers;
+  int group() const { return heads / kv_heads; }
+  int64_t width() const { return int64_t(heads + 2 * kv_heads) * head_dim; }
+  int64_t layer_bytes() const { return int64_t(kv_heads) * head_dim * PAGE_TOKENS * 2; }
+};
+
+// Rows 0..tokens-1 of every sequence, packed. `x` is qkv as the projection left it.
+class Setup {
+ public:
+  Setup(const Shape &shape, const std::vector<int> &lengths, uint32_t seed)
+      : shape(shape), random(seed), max_pages(0), tokens(0) {
+    for (const int length : lengths) {
+      first_row.push_back(tokens);
+      tokens += length;
+      max_pages = std::max(max_pages, (length + PAGE_TOKENS - 1) / PAGE_TOKENS + 1);
+    }
+    for (size_t seq = 0; seq < lengths.size(); ++seq) {
+      for (int position = 0; position < lengths[seq]; ++position) {
+        row_seq.push_back(int(seq));
+        row_pos.push_back(position);
+      }
+    }
+    x.resize(tokens * shape.width());
+    fill(x, 1.0f);
+    cosines.resize(int64_t(tokens) * shape.head_dim / 2);
+    sines.resize(cosines.size());
+    for (size_t i = 0; i < cosines.size(); ++i) {
+      const double angle = row_pos[i / (shape.head_dim / 2)] * std::pow(1e-4, 2.0 * (i % (shape.head_dim / 2)) / shape.head_dim);
+      cosines[i] = float(std::cos(angle));
+      sines[i] = float(std::sin(angle));
+    }
+    q_norm.resize(shape.head_dim);
+    k_norm.resize(shape.head_dim);
+    fill(q_norm, 2.0f);
+    fill(k_norm, 2.0f);
+    place_pages(lengths);
+  }
+
+  RotaryParams rotary(std::vector<uint8_t> &memory, std::vector<float> &qkv, int layer) const {
+    RotaryParams p{};
+    p.pages = pages(memory, layer);
+    p.qkv = qkv.data();
+    p.qkv_stride = shape.width();
+    p.row_seq = row_seq.data();
+    p.row_pos = row_pos.data();
+    p.cosines = cosines.data();
+    p.sines = sines.data();
+    p.q_norm = shape.normed ? q_norm.data() : nullptr;
+    p.k_norm = shape.normed ? k_norm.data() : nullptr;
+    p.epsilon = 1e-5f;
+    p.scale = 1.0f / std::sqrt(float(shape.head_dim));
+    p.row_end = tokens;
+    return p;
+  }
+
+  // Positions [begin, end) of a sequence over all blocks, written to `out` [T][Hq * D].
+  AttendParams attend(std::vector<uint8_t> &memory, const std::vector<float> &qkv, std::vector<float> &out, float *scratch,
+                      int layer, int seq, int kv_head, int begin, int end) const {
+    AttendParams p{};
+    p.pages = pages(memory, layer);
+    p.qkv = qkv.data();
+    p.qkv_stride = shape.width();
+    p.out = out.data();
+    p.out_stride = int64_t(shape.heads) * shape.head_dim;
+    p.row_pos = row_pos.data();
+    p.seq = seq;
+    p.kv_head = kv_head;
+    p.token_begin = first_row[seq] + begin;
+    p.token_end = first_row[seq] + end;
+    p.window = shape.window;
+    p.soft_cap = shape.soft_cap;
+    p.block_end = (end + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
+    p.scratch = scratch;
+    return p;
+  }
+
+  // Frees what rows from `position` on no longer see: whole pages become EMPTY, slots before the window NaN.
+  void free_behind_window(std::vector<uint8_t> &memory, int layer, int seq, int position) {
+    const int oldest = shape.window && position >= shape.window ? position - shape.window + 1 : 0;
+    for (int head = 0; head < shape.kv_heads; ++head) {
+      uint16_t *keys = page_of(pages(memory, layer), seq, oldest / PAGE_TOKENS, 0, head);
+      uint16_t *values = page_of(pages(memory, layer), seq, oldest / PAGE_TOKENS, 1, head);
+      for (int slot = 0; slot < oldest % PAGE_TOKENS; ++slot) {
+        for (int d = 0; d < shape.head_dim; ++d) keys[d * PAGE_TOKENS + slot] = values[slot * shape.head_dim + d] = 0x7e00;
+      }
+    }
+    for (int i = 0; i < oldest / PAGE_TOKENS * 2; ++i) page_table[int64_t(seq) * max_pages * 2 + i] = EMPTY;
+  }
+
+  LayerPages pages(std::vector<uint8_t> &memory, int layer) const {
+    return {memory.data(), page_table.data(), max_pages, layer, shape.heads, shape.kv_heads, shape.head_dim};
+  }
+
+  Shape shape;
+  std::mt19937 random;
+  int max_pages, tokens;
+  int64_t pool_bytes = 0;
+  std::vector<int> first_row;  // of each sequence
+  std::vector<int32_t> row_seq, row_pos, page_table;
+  std::vector<float> x, cosines, sines, q_norm, k_norm;
+
+ private:
+  void fill(std::vector<float> &values, float spread) {
+    std::normal_distribution<float> normal(0.0f, spread);
+    for (float &value : values) value = normal(random);
+  }
+
+  void place_pages(const std::vector<int> &lengths) {
+    const int64_t extent = (shape.layers * shape.layer_bytes() + OFFSET_UNIT - 1) / OFFSET_UNIT;
+    std::vector<int32_t> words;
+    for (const int length : lengths) words.resize(words.size() + (length + PAGE_TOKENS - 1) / PAGE_TOKENS * 2);
+    for (size_t i = 0; i < words.size(); ++i) words[i] = int32_t(i * extent);
+    std::shuffle(words.begin(), words.end(), random);
+    pool_bytes = int64_t(words.size()) * extent * OFFSET_UNIT;
+    page_table.assign(lengths.size() * max_pages * 2, EMPTY);
+    size_t next = 0;
+    for (size_t seq = 0; seq < lengths.size(); ++seq) {
+      for (int i = 0; i < (lengths[seq] + PAGE_TOKENS - 1) / PAGE_TOKENS * 2; ++i) {
+        page_table[seq * max_pages * 2 + i] = words[next++];
+      }
+    }
+  }
+};
+
+}  // namespace edge

@@ -1,0 +1,230 @@
+// Rotary, attend and merge of every instruction set of this machine: equal to the plain loops to the bit on random shapes,
+// however the work is cut, and the plain loops close to a naive softmax in double. Usage: attention_test [cases] [seed]
+#include <cstdio>
+#include <cstdlib>
+
+#include "attention_setup.h"
+
+namespace edge {
+namespace {
+
+constexpr float CANARY = 12345.0f;
+int failures = 0;
+
+template <class... Arguments>
+void expect(bool good, const char *format, Arguments... arguments) {
+  if (good) return;
+  if (++failures <= 20) {
+    std::printf("FAILED ");
+    std::printf(format, arguments...);
+    std::printf("\n");
+  }
+}
+
+template <class T>
+bool equal(const std::vector<T> &a, const std::vector<T> &b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+int pick(std::mt19937 &random, int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); }
+
+// A case: sequences whose rows [begin, length) are attended after everything before them was written.
+struct Case {
+  Setup setup;
+  std::vector<int> lengths, begins;
+  int layer;
+
+  std::vector<uint8_t> fresh_pool() const { return std::vector<uint8_t>(setup.pool_bytes, 0xff); }  // fp16 NaNs
+  size_t out_size() const { return size_t(setup.tokens) * setup.shape.heads * setup.shape.head_dim; }
+};
+
+Case random_case(uint32_t seed) {
+  std::mt19937 random(seed);
+  const int dims[] = {64, 64, 128, 256, 80, 96, 112, 16, 192, 2, 6, 40, 100, 264};
+  Shape shape{};
+  shape.kv_heads = pick(random, 1, 3);
+  shape.heads = shape.kv_heads * pick(random, 1, 9);
+  shape.head_dim = dims[pick(random, 0, 13)];
+  shape.window = pick(random, 0, 1) ? pick(random, 1, 400) : 0;
+  shape.soft_cap = pick(random, 0, 3) ? 0.0f : 5.0f;
+  shape.normed = pick(random, 0, 1);
+  shape.layers = pick(random, 1, 3);
+  std::vector<int> lengths, begins;
+  for (int seq = pick(random, 1, 2); seq > 0; --seq) {
+    lengths.push_back(pick(random, 0, 2) ? pick(random, 1, 500) : pick(random, 1, 4) * BLOCK_TOKENS);
+    begins.push_back(std::max(0, lengths.back() - (pick(random, 0, 1) ? pick(random, 1, 4) : pick(random, 1, 140))));
+  }
+  Case c{Setup(shape, lengths, seed), lengths, begins, pick(random, 0, shape.layers - 1)};
+  if (pick(random, 0, 3) == 0) {  // beyond fp16: must saturate
+    for (int i = 0; i < 8; ++i) c.setup.x[pick(random, 0, int(c.setup.x.size()) - 1)] = i % 2 ? 1e6f : -65519.0f;
+  }
+  return c;
+}
+
+// Result of every sequence's last rows, one task a (sequence, kv head); CANARY elsewhere.
+std::vector<float> attend_whole(const AttentionKernels &kernels, Case &c, std::vector<uint8_t> &pool,
+                                const std::vector<float> &qkv, float *scratch) {
+  std::vector<float> out(c.out_size(), CANARY);
+  for (size_t seq = 0; seq < c.lengths.size(); ++seq) {
+    for (int head = 0; head < c.setup.shape.kv_heads; ++head) {
+      kernels.attend(c.setup.attend(pool, qkv, out, scratch, c.layer, int(seq), head, c.begins[seq], c.lengths[seq]));
+    }
+  }
+  return out;
+}
+
+// The same in random token ranges, each direct or through partials of random block ranges, in random order.
+std::vector<float> attend_cut(const AttentionKernels &kernels, Case &c, std::vector<uint8_t> &pool,
+                              const std::vector<float> &qkv, float *scratch, std::mt19937 &random) {
+  const Shape &shape = c.setup.shape;
+  std::vector<float> out(c.out_size(), CANARY);
+  for (size_t seq = 0; seq < c.lengths.size(); ++seq) {
+    const bool decode = pick(random, 0, 1);
+    for (int begin = c.begins[seq], end; begin < c.lengths[seq]; begin = end) {
+      end = std::min(c.lengths[seq], begin + (decode ? 1 : pick(random, 1, 40)));
+      for (int head = 0; head < shape.kv_heads; ++head) {
+        AttendParams p = c.setup.attend(pool, qkv, out, scratch, c.layer, int(seq), head, begin, end);
+        if (pick(random, 0, 1)) {
+          kernels.attend(p);
+          continue;
+        }
+        const int blocks = p.block_end, rows = (end - begin) * shape.group();
+        const int64_t block_floats = int64_t(rows) * (2 + shape.head_dim);
+        std::vector<float> partials(blocks * block_floats + 1, CANARY);
+        for (int first = 0, last; first < blocks; first = last) {
+          last = pick(random, first + 1, blocks);
+          p.block_begin = first;
+          p.block_end = last;
+          p.partials = partials.data() + first * block_floats;
+          kernels.attend(p);
+        }
+        expect(partials.back() == CANARY, "%s wrote behind its partials", kernels.name);
+        kernels.merge({partials.data(), blocks, shape.head_dim, shape.heads, shape.kv_heads, head, out.data(), p.out_stride,
+                       p.token_begin, p.token_end});
+      }
+    }
+  }
+  return out;
+}
+
+// One row of attention as the formula says, in double.
+void expect_naive_softmax(Case &c, std::vector<uint8_t> &pool, const std::vector<float> &qkv, const std::vector<float> &out,
+                          int seq, int position, int head) {
+  const Shape &shape = c.setup.shape;
+  const int row = c.setup.first_row[seq] + position, kv_head = head / shape.group(), dim = shape.head_dim;
+  const float *query = qkv.data() + row * shape.width() + head * dim;
+  std::vector<double> sum(dim, 0.0);
+  double total = 0.0, largest = 0.0, scores[2048];
+  const int oldest = shape.window ? std::max(0, position - shape.window + 1) : 0;
+  for (int pass = 0; pass < 2; ++pass) {
+    for (int j = oldest; j <= position; ++j) {
+      const uint16_t *keys = page_of(c.setup.pages(pool, c.layer), seq, j / PAGE_TOKENS, 0, kv_head);
+      const uint16_t *values = page_of(c.setup.pages(pool, c.layer), seq, j / PAGE_TOKENS, 1, kv_head);
+      double score = 0.0;
+      for (int d = 0; d < dim; ++d) score += double(query[d]) * half_to_float(keys[d * PAGE_TOKENS + j % PAGE_TOKENS]);
+      if (shape.soft_cap > 0.0f) score = shape.soft_cap * std::tanh(score / shape.soft_cap);
+      if (pass == 0) largest = j == oldest ? score : std::max(largest, score);
+      if (pass == 0) continue;
+      scores[j] = std::exp(score - largest);
+      total += scores[j];
+      for (int d = 0; d < dim; ++d) sum[d] += scores[j] * half_to_float(values[j % PAGE_TOKENS * dim + d]);
+    }
+  }
+  for (int d = 0; d < dim; ++d) {
+    const double expected = sum[d] / total, got = out[(int64_t(row) * shape.heads + head) * dim + d];
+    // Scores of saturated K are rounded at 1e-7 of their size; their exponent is then off by as much.
+    if (std::fabs(largest) > 100.0) continue;
+    expect(std::fabs(got - expected) <= 2e-5 * (1.0 + std::fabs(expected)), "plain attention is %g, softmax says %g", got, expected);
+  }
+}
+
+void every_cut_and_instruction_set_gives_the_bits_of_the_plain_loops(uint32_t seed, const std::vector<AttentionKernels> &sets) {
+  Case c = random_case(seed);
+  const Shape &shape = c.setup.shape;
+  char name[200];
+  std::snprintf(name, sizeof name, "seed %u: heads %d/%d dim %d window %d cap %g normed %d rows %d of %d", seed, shape.heads,
+                shape.kv_heads, shape.head_dim, shape.window, double(shape.soft_cap), shape.normed,
+                c.lengths[0] - c.begins[0], c.lengths[0]);
+  const int64_t floats = attend_scratch_floats(shape.head_dim);
+  std::vector<float> scratch(floats + 1, std::nanf(""));
+  scratch[floats] = CANARY;
+
+  std::vector<uint8_t> truth_pool = c.fresh_pool();
+  std::vector<float> truth_qkv = c.setup.x, truth;
+  plain::rotary(c.setup.rotary(truth_pool, truth_qkv, c.layer));
+  const std::vector<uint8_t> written = truth_pool;
+  for (size_t seq = 0; seq < c.lengths.size(); ++seq) c.setup.free_behind_window(truth_pool, c.layer, int(seq), c.begins[seq]);
+  const std::vector<int32_t> table_after = c.setup.page_table;
+  truth = attend_whole(sets[0], c, truth_pool, truth_qkv, scratch.data());
+  for (size_t i = 0; i < truth.size(); ++i) {
+    const int row = int(i / (shape.heads * shape.head_dim)), seq = c.setup.row_seq[row];
+    const bool asked = c.setup.row_pos[row] >= c.begins[seq];
+    expect(asked ? std::isfinite(truth[i]) : truth[i] == CANARY, "%s: row %d is %g", name, row, double(truth[i]));
+  }
+  for (int i = 0; i < 4; ++i) {
+    const int seq = pick(c.setup.random, 0, int(c.lengths.size()) - 1);
+    expect_naive_softmax(c, truth_pool, truth_qkv, truth, seq, pick(c.setup.random, c.begins[seq], c.lengths[seq] - 1),
+                         pick(c.setup.random, 0, shape.heads - 1));
+  }
+
+  for (const AttentionKernels &kernels : sets) {
+    Case fresh = random_case(seed);
+    std::vector<uint8_t> pool = fresh.fresh_pool();
+    std::vector<float> qkv = fresh.setup.x;
+    RotaryParams p = fresh.setup.rotary(pool, qkv, c.layer);
+    for (int begin = 0; begin < c.setup.tokens; begin = p.row_end) {
+      p.row_begin = begin;
+      p.row_end = std::min(c.setup.tokens, begin + pick(c.setup.random, 1, 200));
+      kernels.rotary(p);
+    }
+    expect(equal(pool, written), "%s: K and V in the pages of %s", name, kernels.name);
+    for (int row = 0; row < c.setup.tokens; ++row) {  // k of qkv is scratch
+      expect(std::memcmp(qkv.data() + row * shape.width(), truth_qkv.data() + row * shape.width(),
+                         size_t(shape.heads) * shape.head_dim * 4) == 0, "%s: rotated q of %s", name, kernels.name);
+    }
+    fresh.setup.page_table = table_after;
+    expect(equal(attend_whole(kernels, fresh, truth_pool, truth_qkv, scratch.data()), truth), "%s: attend of %s", name, kernels.name);
+    for (int cuts = kernels.attend == plain::attend ? 1 : 3; cuts > 0; --cuts) {  // the plain loops are slow
+      expect(equal(attend_cut(kernels, fresh, truth_pool, truth_qkv, scratch.data(), c.setup.random), truth),
+             "%s: attend of %s in pieces", name, kernels.name);
+    }
+    expect(scratch[floats] == CANARY, "%s: %s wrote behind its scratch", name, kernels.name);
+  }
+}
+
+void a_row_that_sees_nothing_gives_zeros(const AttentionKernels &kernels) {
+  Setup setup({6, 2, 64, 16, 0.0f, false, 1}, {300}, 7);
+  std::vector<uint8_t> pool(setup.pool_bytes, 0xff);
+  std::vector<float> qkv = setup.x, out(size_t(setup.tokens) * 6 * 64, CANARY), scratch(attend_scratch_floats(64));
+  kernels.rotary(setup.rotary(pool, qkv, 0));
+  for (const int begin : {299, 260}) {
+    AttendParams p = setup.attend(pool, qkv, out, scratch.data(), 0, 0, 1, begin, 300);
+    p.block_end = 1;  // rows from 260 on see nothing older than 244
+    kernels.attend(p);
+    std::vector<float> partials(size_t(300 - begin) * 3 * 66, CANARY);
+    p.partials = partials.data();
+    kernels.attend(p);
+    for (size_t i = 0; i < partials.size(); i += 66) expect(partials[i] == NO_MAXIMUM, "%s: partial of a blind row", kernels.name);
+    for (int row = begin; row < 300; ++row) {
+      for (int i = 3 * 64; i < 6 * 64; ++i) expect(out[row * 6 * 64 + i] == 0.0f, "%s: a blind row is not zero", kernels.name);
+    }
+    out.assign(out.size(), CANARY);
+    kernels.merge({partials.data(), 1, 64, 6, 2, 1, out.data(), 6 * 64, begin, 300});
+    for (int i = 3 * 64; i < 6 * 64; ++i) expect(out[299 * 6 * 64 + i] == 0.0f, "%s: a blind row does not merge to zero", kernels.name);
+  }
+}
+
+}  // namespace
+}  // namespace edge
+
+int main(int argc, char **argv) {
+  const int cases = argc > 1 ? std::atoi(argv[1]) : 40;
+  const uint32_t seed = argc > 2 ? uint32_t(std::atoi(argv[2])) : 1;
+  const std::vector<edge::AttentionKernels> sets = edge::attention_kernels();
+  for (const edge::AttentionKernels &kernels : sets) edge::a_row_that_sees_nothing_gives_zeros(kernels);
+  for (int i = 0; i < cases; ++i) edge::every_cut_and_instruction_set_gives_the_bits_of_the_plain_loops(seed + uint32_t(i), sets);
+  std::printf("attention: %d cases, seed %u, sets", cases, seed);
+  for (const edge::AttentionKernels &kernels : sets) std::printf(" %s", kernels.name);
+  std::printf(": %s (%d failures)\n", edge::failures ? "FAILED" : "ok", edge::failures);
+  return edge::failures != 0;
+}

@@ -1,0 +1,125 @@
+"""A portable ONNX in ONNX Runtime, the reference. Owns: session, caches, chunks. Needs: onnxruntime. Never: text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edge.errors import BuildError, ExecutorError, RequestError, SourceError
+from engines.portable.external import external_extent, external_tensors
+from engines.portable.metadata import read_properties
+from engines.portable.reader import read_model
+from engines.portable.storage import ONNX_TYPES
+from engines.reference.rewrites import gather_before_dequantise
+
+OLDEST = (1, 32)  # of ONNX Runtime: opset 24 with TensorScatter, Attention over caches, blocked int4
+
+
+@dataclass(slots=True)
+class Cache:
+    """Keys and values of some sequences, by graph input name. OrtReference.run replaces the arrays."""
+
+    past: dict[str, np.ndarray]  # float32 [B, Hkv, M, D]
+
+    @property
+    def max_context(self) -> int:
+        """M: positions that fit."""
+        return next(iter(self.past.values())).shape[2]
+
+
+class OrtReference:
+    """One session. Weights are dequantised exactly; activations are not quantised."""
+
+    def __init__(self, path: Path, threads: int) -> None:
+        """Opens the export at `path`. Raises SourceError for a damaged one, BuildError where ONNX Runtime is missing or old."""
+        runtime = _import_runtime()
+        model = read_model(path)
+        self.spec, _, _ = read_properties(path, {entry.key: entry.value for entry in model.metadata_props})
+        for tensor in external_tensors(model.graph):
+            external_extent(path, tensor)
+        _check_float32(path, model.graph)
+        gather_before_dequantise(model.graph)
+        options = session_options(runtime, threads)
+        # The model goes in as bytes, so its data would be looked for in the current folder.
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(path.parent.resolve()))
+        try:
+            self._session = runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime's exceptions have no common base
+            raise SourceError(f"{path}: ONNX Runtime cannot load it ({_first_line(error)}). Export it again") from error
+        self._outputs = [output.name for output in self._session.get_outputs()]
+        self._path = path
+
+    def new_cache(self, sequences: int, max_context: int) -> Cache:
+        """An empty cache for `sequences` sequences of at most `max_context` tokens."""
+        spec = self.spec
+        shape = (sequences, spec.num_kv_heads, max_context, spec.head_dim)
+        names = [f"past_{kind}.{index}" for index in range(len(spec.layers)) for kind in ("key", "value")]
+        return Cache({name: np.zeros(shape, np.float32) for name in names})
+
+    def run(self, ids: np.ndarray, positions: np.ndarray, cache: Cache) -> np.ndarray:
+        """Logits float32 [B, S, V] of `ids` [B, S] at `positions` [B, S], consecutive in each row; K and V go to `cache`."""
+        if int(positions.max()) >= cache.max_context:
+            fact = f"position {int(positions.max())} does not fit in a cache of {cache.max_context}"
+            raise RequestError(f"{self._path}: {fact}. Use a larger max_context")
+        keys = np.arange(cache.max_context)
+        feeds = {
+            "input_ids": ids.astype(np.int64),
+            "position_ids": positions.astype(np.int64),
+            "write_indices": positions[:, 0].astype(np.int64),
+            "attention_mask": (keys[None, None, :] <= positions[:, :, None])[:, None],
+            **cache.past,
+        }
+        try:
+            results = dict(zip(self._outputs, self._session.run(self._outputs, feeds), strict=True))
+        except Exception as error:  # onnxruntime's exceptions have no common base
+            raise ExecutorError(f"{self._path}: ONNX Runtime failed ({_first_line(error)}). Export the model again") from error
+        logits = results.pop("logits")
+        cache.past = {name.replace("present_", "past_"): values for name, values in results.items()}
+        return logits
+
+    def logits(self, ids: Sequence[int], chunk: int = 128, max_context: int | None = None) -> Iterator[np.ndarray]:
+        """Float32 [n, V], n <= `chunk`: the rows of one sequence, run after run through the cache, none of them kept here."""
+        if not ids:
+            raise RequestError("the reference got no tokens. Give it at least one")
+        cache = self.new_cache(1, max_context or len(ids))
+        for begin in range(0, len(ids), chunk):
+            rows = np.asarray(ids[begin : begin + chunk])[None]
+            yield self.run(rows, begin + np.arange(rows.shape[1])[None], cache)[0]
+
+
+def session_options(runtime: Any, threads: int) -> Any:
+    """Options under which ONNX Runtime computes what the graph says."""
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    # Its default for fused weights quantises activations to int8; level 1 is float32.
+    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
+    # Freed memory goes back at once: rows of logits are large and come in few sizes.
+    options.enable_cpu_mem_arena = False
+    return options
+
+
+def _import_runtime() -> Any:
+    needs = f"the reference needs onnx and ONNX Runtime {OLDEST[0]}.{OLDEST[1]} or newer"
+    remedy = "With Python 3.11 or newer: pip install 'edge-zero[build]'"
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise BuildError(f"{needs} ({error}). {remedy}") from error
+    if tuple(int(part) for part in onnxruntime.__version__.split(".")[:2]) < OLDEST:
+        raise BuildError(f"{needs}, here is {onnxruntime.__version__}. {remedy}")
+    return onnxruntime
+
+
+def _check_float32(path: Path, graph: Any) -> None:
+    logits = next(value for value in graph.output if value.name == "logits")
+    if logits.type.tensor_type.elem_type != ONNX_TYPES["float32"]:
+        raise RequestError(f"{path}: was exported with --dtype float16; the reference is float32. Export with --dtype float32")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]

@@ -1,0 +1,71 @@
+"""What a package will weigh, before it is built. Owns: the sizes of a CPU engine from a source and a tier. Needs: source,
+tiers, the native core's arithmetic. Never: writes."""
+
+from __future__ import annotations
+
+from calibration.tiers import Tier
+from edge.config import InferenceConfig
+from edge.contract import WEIGHT_ALIGN
+from edge.devices import load_device
+from edge.errors import RequestError
+from edge.executors.cpu_plan import CpuPlan, PlanStep, PlanTensor
+from edge.executors.native import available_threads, load_core
+from edge.footprint import engine_sizes
+from edge.manifest import Limits
+from edge.monitors.memory import machine_memory
+from edge.planner import MemoryPlan, plan_memory
+from engines.portable.convert import Converter
+from engines.sources.base import Source
+
+
+def model_plan(
+    source: Source,
+    tier: Tier,
+    target: str,
+    *,
+    context: int | None,
+    sequences: int,
+    threads: int | None,
+    requantise: bool = False,
+) -> MemoryPlan:
+    """The memory table that the package of `source` would have. Reads one row of every tensor."""
+    spec, config = source.spec, InferenceConfig.load()
+    wanted = min(config.context, spec.context_length) if context is None else context
+    if wanted > spec.context_length:
+        raise RequestError(
+            f"{spec.name}: a context of {wanted}, the model has {spec.context_length}. Use --context {spec.context_length}"
+        )
+    limits = Limits(wanted, max(config.max_step_tokens, sequences), sequences, sequences)
+    sizes = engine_sizes(
+        planned_engine(source, tier, requantise),
+        spec,
+        limits,
+        config,
+        threads=threads or available_threads(),
+        host_bytes=load_device(target).host_bytes(spec.vocab_size),
+    )
+    return plan_memory(sizes, context=wanted, longest_context=spec.context_length, available=machine_memory().available)
+
+
+def planned_engine(source: Source, tier: Tier, requantise: bool) -> CpuPlan:
+    """The tensors of the weight file as the packager would place them, and of the steps what the workspace depends on."""
+    core = load_core()
+    converter = Converter(source, tier, requantise, "float32")
+    tensors: list[PlanTensor] = []
+    offset = 0
+
+    def place(name: str, kind: str, shape: tuple[int, ...], group: int, minima: bool) -> None:
+        nonlocal offset
+        outputs, inputs = (*shape, 1)[:2]
+        record = PlanTensor(name, kind, outputs, inputs, group, minima, offset, 0).record()
+        tensors.append(PlanTensor(name, kind, outputs, inputs, group, minima, offset, core.tensor_bytes(record)))
+        offset = -(-(offset + tensors[-1].bytes) // WEIGHT_ALIGN) * WEIGHT_ALIGN
+
+    for name in source.tensor_names():
+        form = converter.form(name)
+        place(name, form.kind, form.shape, form.group, form.has_minima)
+    bases = {layer.rope_base: f"inv_freq.{i}" for i, layer in enumerate(source.spec.layers)}
+    for name in bases.values():
+        place(name, "fp32", (source.spec.head_dim // 2,), 0, False)
+    steps = tuple(PlanStep("attend", {"inv_freq": bases[layer.rope_base]}, {}) for layer in source.spec.layers)
+    return CpuPlan(tuple(tensors), steps)

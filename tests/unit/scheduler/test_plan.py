@@ -1,0 +1,144 @@
+"""The order of requests: what runs, what is admitted, who gives way."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge.contract import SEAL_TOKENS
+from edge.pages.geometry import ExtentKind, GroupPages, pages_for
+from edge.pages.room import Room
+from edge.scheduler.plan import plan
+from edge.scheduler.state import GiveUp, Nothing, Preempt, RequestState, State, StepLimits, StepPlan
+
+GROUP = GroupPages(0, ExtentKind("fp16", 1024), ExtentKind("fp16", 1024))
+LIMITS = StepLimits(max_step_tokens=256, max_sequences=4, chunk_tokens=128)
+
+
+def request(number: int, known: int, done: int = 0, cuts: tuple[int, ...] = ()) -> RequestState:
+    return RequestState(number, 100 + number, known, done, cuts, (pages_for(known) - pages_for(done),))
+
+
+def state(
+    running: tuple[RequestState, ...] = (),
+    waiting: tuple[RequestState, ...] = (),
+    free_pages: int = 1000,
+    idle: tuple[int, ...] = (),
+    alone: bool = False,
+) -> State:
+    return State(running, waiting, idle, Room(2048, free_pages, {}, (GROUP,)), alone)
+
+
+def planned(of: State, limits: StepLimits = LIMITS) -> StepPlan:
+    decision = plan(of, limits)
+    assert isinstance(decision, StepPlan)
+    return decision
+
+
+def spans(step: StepPlan) -> list[tuple[int, int, int]]:
+    return [(chunk.request, chunk.start, chunk.end) for chunk in step.chunks]
+
+
+def test_without_requests_there_is_nothing_to_do() -> None:
+    assert plan(state(idle=(7,)), LIMITS) == Nothing()
+
+
+def test_decode_tokens_come_before_prompts_and_prompts_fill_the_step() -> None:
+    step = planned(state(running=(request(1, 500, 128), request(2, 40, 39), request(3, 300, 0))))
+    assert spans(step) == [(2, 39, 40), (1, 128, 256), (3, 0, 127)]
+    assert [chunk.is_last for chunk in step.chunks] == [True, False, False]
+
+
+def test_a_chunk_ends_at_a_border_and_the_next_one_begins_there() -> None:
+    assert spans(planned(state(running=(request(1, 500, 100),)))) == [(1, 100, 128)]
+    assert spans(planned(state(running=(request(1, 500, 128),)))) == [(1, 128, 256)]
+
+
+def test_a_chunk_carries_the_cut_points_inside_it() -> None:
+    (chunk,) = planned(state(running=(request(1, 500, 128, cuts=(100, 128, 129, 200, 256, 257)),))).chunks
+    assert chunk.cuts == (129, 200, 256)
+
+
+def test_requests_are_admitted_in_order_up_to_the_sequences_of_a_step() -> None:
+    waiting = tuple(request(number, 10) for number in range(2, 9))
+    step = planned(state(running=(request(1, 20, 19),), waiting=waiting))
+    assert step.admitted == (2, 3, 4)
+
+
+def test_nobody_overtakes_a_request_that_does_not_fit() -> None:
+    step = planned(state(running=(request(1, 20, 19),), waiting=(request(2, 400), request(3, 10)), free_pages=5))
+    assert step.admitted == ()
+
+
+def test_admission_counts_what_running_prompts_will_still_take() -> None:
+    step = planned(state(running=(request(1, 256, 0),), waiting=(request(2, 64),), free_pages=9))
+    assert step.admitted == () and step.pages == (4,)
+    assert planned(state(running=(request(1, 256, 0),), waiting=(request(2, 64),), free_pages=10)).admitted == (2,)
+
+
+def test_idle_pages_are_given_up_before_anybody_waits_for_room() -> None:
+    assert plan(state(waiting=(request(2, 64),), free_pages=1, idle=(7, 8)), LIMITS) == GiveUp(7)
+    assert plan(state(running=(request(1, 33, 32),), free_pages=0, idle=(7,)), LIMITS) == GiveUp(7)
+
+
+def test_idle_pages_stay_while_no_place_is_free() -> None:
+    running = tuple(request(number, 20, 19) for number in range(1, 5))
+    step = planned(state(running=running, waiting=(request(9, 64),), free_pages=0, idle=(7,)))
+    assert step.admitted == ()
+
+
+def test_a_request_whose_own_pages_are_scattered_starts_from_nothing() -> None:
+    alone = state(waiting=(request(2, 640, 64),), free_pages=1, idle=(102,))
+    assert plan(alone, LIMITS) == GiveUp(102)
+
+
+def test_a_full_pool_preempts_the_youngest() -> None:
+    full = state(running=(request(1, 33, 32), request(2, 20, 19), request(3, 20, 19)), free_pages=0)
+    assert plan(full, LIMITS) == Preempt(3)
+
+
+def test_the_youngest_waits_with_its_pages_while_older_ones_go_on() -> None:
+    step = planned(state(running=(request(1, 20, 19), request(2, 33, 32)), free_pages=0))
+    assert spans(step) == [(1, 19, 20)]
+
+
+def test_a_request_that_runs_alone_and_finds_no_room_starts_again() -> None:
+    assert plan(state(running=(request(1, 33, 32),), free_pages=0), LIMITS) == Preempt(1)
+
+
+def test_a_request_that_must_run_alone_gets_no_company() -> None:
+    assert planned(state(waiting=(request(1, 64), request(2, 64)), alone=True)).admitted == (1,)
+    assert planned(state(running=(request(1, 64, 63),), waiting=(request(2, 64),), alone=True)).admitted == ()
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 700), st.integers(0, 699)), min_size=1, max_size=8),
+    running=st.integers(0, 4),
+    step_tokens=st.integers(4, 300),
+    chunk=st.integers(1, 128),
+    free_pages=st.integers(0, 40),
+)
+def test_every_plan_keeps_the_limits(
+    sizes: list[tuple[int, int]], running: int, step_tokens: int, chunk: int, free_pages: int
+) -> None:
+    requests = [request(number, known, done % known) for number, (known, done) in enumerate(sizes)]
+    limits = StepLimits(step_tokens, 4, chunk)
+    waiting = tuple(request(each.request, each.known) for each in requests[running:])
+    of = state(tuple(requests[:running]), waiting, free_pages)
+    if not running and not of.room.holds(waiting[0].pages_to_known):
+        return  # refused on arrival
+    decision = plan(of, limits)
+    if isinstance(decision, Preempt):
+        assert decision.request == of.running[-1].request
+        return
+    assert isinstance(decision, StepPlan) and decision.chunks
+    assert sum(c.end - c.start for c in decision.chunks) <= step_tokens
+    assert len({c.request for c in decision.chunks}) == len(decision.chunks) <= 4
+    assert of.room.holds(decision.pages)
+    by_number = {each.request: each for each in of.running + of.waiting}
+    for c in decision.chunks:
+        assert c.start == by_number[c.request].done < c.end <= by_number[c.request].known
+        assert c.end - c.start <= chunk and c.start // SEAL_TOKENS == (c.end - 1) // SEAL_TOKENS
+        assert c.is_last == (c.end == by_number[c.request].known)
+    oldest = (of.running + of.waiting)[0].request
+    assert oldest in {c.request for c in decision.chunks}, "the oldest always goes on"
