@@ -1,7 +1,7 @@
 """How close two runs over the same text are. Owns: KL, top-1 and perplexity, summed over rows. Needs: numpy. Never: engines.
 
-Rows of logits are compared as distributions in float64: KL(reference || tested) = sum p (log p - log q), Kullback and
-Leibler (1951); perplexity = exp(mean negative log-likelihood of the next token).
+Rows of logits are compared as distributions: KL(reference || tested) = sum p (log p - log q), Kullback and Leibler (1951);
+perplexity = exp(mean negative log-likelihood of the next token). Sums over rows are float64.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ BEST = 64  # logits of a row that a stored reference keeps
 
 def log_sum_exp(rows: np.ndarray) -> np.ndarray:
     """Float64 [n] of float32 [n, vocabulary]."""
-    top = rows.max(axis=1, keepdims=True)
-    total = np.exp(rows - top).sum(axis=1, dtype=np.float64)
-    return top[:, 0].astype(np.float64) + np.log(total)
+    out = np.empty(len(rows))
+    for i, row in enumerate(rows):  # row by row: a row fits the cache, a block of a large vocabulary does not
+        top = row.max()
+        out[i] = float(top) + np.log(np.exp(row - top).sum(dtype=np.float64))
+    return out
 
 
 @dataclass(slots=True)
@@ -36,9 +38,10 @@ class Comparison:
         """Rows float32 [n, vocabulary] of both; `next_ids` [m <= n] are the tokens that follow the first m rows."""
         reference_norm, tested_norm = log_sum_exp(reference), log_sum_exp(tested)
         for row, (p_logits, q_logits) in enumerate(zip(reference, tested, strict=True)):
-            p_log = p_logits - reference_norm[row]
-            q_log = q_logits - tested_norm[row]
-            self._add_kl(float(np.dot(np.exp(p_log), p_log - q_log)))
+            # sum p (p_logits - q_logits) - (norm_p - norm_q): two float32 passes over the vocabulary and no float64 copy.
+            p = np.exp(p_logits - np.float32(reference_norm[row]))
+            shift = float(np.dot(p, p_logits - q_logits)) / float(p.sum(dtype=np.float64))
+            self._add_kl(shift - float(reference_norm[row] - tested_norm[row]))
         self.same_top += int((reference.argmax(axis=1) == tested.argmax(axis=1)).sum())
         known = np.arange(len(next_ids))
         self.scored += len(next_ids)

@@ -13,7 +13,7 @@ class HostMemory:
     """Bytes of a process beside weights, pool and workspace."""
 
     base_bytes: int  # interpreter, libraries, native core
-    tokenizer_bytes_per_entry: int  # of the vocabulary
+    text_bytes: int  # tokenizer and chat template
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,6 @@ class DeviceProfile:
     title: str
     executor: Literal["native"]
     host: HostMemory
-
-    def host_bytes(self, vocab_size: int) -> int:
-        """Host memory of a process with a tokenizer; `vocab_size` 0 for one without."""
-        return self.host.base_bytes + self.host.tokenizer_bytes_per_entry * vocab_size
 
 
 def device_names() -> tuple[str, ...]:

@@ -41,7 +41,7 @@ def package_plan(
     context: int | None = None,
     sequences: int = 1,
     threads: int | None = None,
-    with_tokenizer: bool = True,
+    with_text: bool = True,
 ) -> MemoryPlan:
     """The memory table of a load of `package`. None: the configured context, all processors. RequestError where the engine
     does not take such a load."""
@@ -50,13 +50,14 @@ def package_plan(
 
     config = InferenceConfig.load()
     limits = resolve_limits(package.manifest.limits, AUTO if context is None else context, sequences, config)
+    host = load_device(package.manifest.target).host
     sizes = engine_sizes(
         CpuPlan.read(package.file(PLAN)),
         package.spec,
         limits,
         config,
         threads=threads or available_threads(),
-        host_bytes=load_device(package.manifest.target).host_bytes(package.spec.vocab_size if with_tokenizer else 0),
+        host_bytes=host.base_bytes + (host.text_bytes if with_text else 0),
     )
     longest = package.manifest.limits.max_context
     return plan_memory(sizes, context=limits.max_context, longest_context=longest, available=machine_memory().available)

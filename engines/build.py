@@ -1,4 +1,4 @@
-"""`edge build`: from a model file to a package. Owns: the order of a build. Needs: every stage. Never: the stages themselves."""
+"""`edge build`: from a model file to a package. Owns: the order of a build. Needs: every stage. Never: what a stage does."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def _libraries() -> dict[str, str]:
 def _write_reference(found: Measured, folder: Path) -> None:
     path = folder / REFERENCE_PROMPTS
     path.parent.mkdir()
-    np.savez(path, **found.stored)
+    np.savez(path, **found.stored)  # type: ignore[arg-type]  # its stub takes the keyword for allow_pickle
 
 
 def _write_licence(source: Source, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""A package under way. Owns: its temporary folder, until it gets its final name. Needs: a folder to stand in. Never: its content.
+"""A package under way. Owns: its temporary folder, until it gets its final name. Needs: a folder. Never: its content.
 
 NAME.edge is built as .NAME.edge.partial beside it and renamed when it is whole. What leaves early removes it; what is killed
 leaves it to the next build of that name, which takes it over.
@@ -35,7 +35,9 @@ def partial_package(out: Path) -> Iterator[Path]:
         yield partial
         _publish(partial, out)
     except OSError as error:
-        raise BuildError(f"{error.filename or out}: {error.strerror or error}. Check permissions and free space, or choose another -o") from error
+        raise BuildError(
+            f"{error.filename or out}: {error.strerror or error}. Check permissions and free space, or choose another -o"
+        ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         with suppress(OSError):

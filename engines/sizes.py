@@ -36,13 +36,14 @@ def model_plan(
             f"{spec.name}: a context of {wanted}, the model has {spec.context_length}. Use --context {spec.context_length}"
         )
     limits = Limits(wanted, max(config.max_step_tokens, sequences), sequences, sequences)
+    host = load_device(target).host
     sizes = engine_sizes(
         planned_engine(source, tier, requantise),
         spec,
         limits,
         config,
         threads=threads or available_threads(),
-        host_bytes=load_device(target).host_bytes(spec.vocab_size),
+        host_bytes=host.base_bytes + host.text_bytes,
     )
     return plan_memory(sizes, context=wanted, longest_context=spec.context_length, available=machine_memory().available)
 

@@ -1,4 +1,4 @@
-"""The two verdicts of a package. Owns: windows of the text, the measuring loop, stored rows. Needs: reference, teacher, tokenizer.
+"""The two verdicts of a package. Owns: windows of the text, the measuring loop, stored rows. Needs: reference, teacher.
 
 Engine against its dequantised weights, and tier against the source's weights, position by position over the same text. The
 reference is ONNX Runtime in float32 on the portable graph.
@@ -42,7 +42,10 @@ class Measured:
 
     def verdicts(self, tier: Tier) -> Verdicts:
         """Both, under the limits of the tier."""
-        return Verdicts(_judge(self.engine, tier.engine_limits, self.windows), _judge(self.tier, tier.source_limits, self.windows))
+        return Verdicts(
+            engine=_judge(self.engine, tier.engine_limits, self.windows),
+            tier=_judge(self.tier, tier.source_limits, self.windows),
+        )
 
 
 def text_path(name: str) -> Path:
@@ -109,11 +112,7 @@ def prove(
 
 def _judge(found: Comparison, limits: TierLimits, windows: Sequence[Sequence[int]]) -> Verdict:
     """The verdict of a comparison under the limits of a tier."""
-    passed = (
-        found.kl_mean <= limits.mean_kl
-        and found.top1 >= limits.top1
-        and found.perplexity_ratio <= limits.perplexity_ratio
-    )
+    passed = found.kl_mean <= limits.mean_kl and found.top1 >= limits.top1 and found.perplexity_ratio <= limits.perplexity_ratio
     return Verdict(
         kl_mean=found.kl_mean,
         top1=found.top1,

@@ -1,5 +1,4 @@
-"""`edge verify`: the proof in a package, repeated. Owns: the order of the checks. Needs: package, teacher; reference only if asked.
-Never: writes."""
+"""`edge verify`: the proof in a package, repeated. Owns: the order of the checks. Needs: package, teacher. Never: writes."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ import numpy as np
 from edge.comparison import Comparison
 from edge.errors import PackageError
 from edge.hashes import file_sha256
-from edge.manifest import REFERENCE_PROMPTS, Verdicts
+from edge.manifest import REFERENCE_PROMPTS, Verdict, Verdicts
 from edge.package import Package
 from edge.progress import Progress, SilentProgress
 from edge.teacher import open_teacher
@@ -54,13 +53,14 @@ class VerifyReport:
             f"{'passed' if s.passed else 'FAILED'}",
         ]
         if self.reference is not None:
-            lines += [
-                f"  {name}: KL {v.kl_mean:.5f}, top-1 {v.top1:.4f}, perplexity x{v.perplexity_ratio:.4f} over {v.tokens:,} tokens: "
-                f"{'passed' if v.passed else 'FAILED'}"
-                for name, v in (("engine against reference", self.reference.engine), ("tier against source", self.reference.tier))
-                if v is not None
-            ]
+            pairs = (("engine against reference", self.reference.engine), ("tier against source", self.reference.tier))
+            lines += [f"  {name}: {_line(verdict)}" for name, verdict in pairs if verdict is not None]
         return "\n".join(lines)
+
+
+def _line(v: Verdict) -> str:
+    figures = f"KL {v.kl_mean:.5f}, top-1 {v.top1:.4f}, perplexity x{v.perplexity_ratio:.4f} over {v.tokens:,} tokens"
+    return f"{figures}: {'passed' if v.passed else 'FAILED'}"
 
 
 def verify_package(path: Path, *, reference: Path | None = None, progress: Progress | None = None) -> VerifyReport:

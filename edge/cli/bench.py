@@ -57,7 +57,7 @@ def command(
     used_threads = threads or available_threads()
     start = time.perf_counter()
     opened = Package.open(package, force=force)
-    plan = package_plan(opened, context=prompt + decode + SPARE_TOKENS, threads=used_threads, with_tokenizer=False)
+    plan = package_plan(opened, context=prompt + decode + SPARE_TOKENS, threads=used_threads, with_text=False)
     with open_runtime(opened, plan, threads=used_threads, isa=isa, ignore_budget=ignore_budget) as runtime:
         load = time.perf_counter() - start
         figures = _measure(runtime, plan, prompt, decode, used_threads)

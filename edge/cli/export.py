@@ -59,14 +59,15 @@ def command(
         last_row_only=last_row_only,
         max_context=max_context,
     )
+    data_bytes = report.path.with_name(f"{report.path.name}.data").stat().st_size
     rounded = [{"name": t.name, "rms_error": t.rms_error, "note": t.note} for t in report.rounded]
     if as_json:
-        row = {"path": str(report.path), "tier": report.tier, "data_bytes": report.data_bytes,
+        row = {"path": str(report.path), "tier": report.tier, "data_bytes": data_bytes,
                "bits_per_weight": report.bits_per_weight, "tensors": len(report.tensors), "rounded": rounded}  # fmt: skip
         click.echo(json.dumps(row))
         return
     click.echo(f"{report.path}, weights in {report.path.name}.data")
-    click.echo(f"{human_bytes(report.data_bytes)}, {report.bits_per_weight:.2f} bits per weight, {len(report.tensors)} tensors")
+    click.echo(f"{human_bytes(data_bytes)}, {report.bits_per_weight:.2f} bits per weight, {len(report.tensors)} tensors")
     click.echo(
         f"{len(rounded)} tensors were rounded{'' if not rounded else ' (--json lists them)'}, the others carried exactly"
     )

@@ -80,9 +80,13 @@ def main(args: list[str] | None = None) -> None:
 
 def _run(args: list[str] | None) -> int:
     try:
-        result = group.main(args=args, prog_name="edge", standalone_mode=False)
+        # Not group.main(): it turns Ctrl-C and a reader that left into codes and line breaks of its own.
+        with group.make_context("edge", sys.argv[1:] if args is None else args) as context:
+            code = group.invoke(context)
         sys.stdout.flush()
-        return result if isinstance(result, int) else 0
+        return code if isinstance(code, int) else 0
+    except click.exceptions.Exit as done:  # --help, --version
+        return done.exit_code
     except click.UsageError as error:
         message = error.format_message()
         command = error.ctx.command_path if error.ctx else "edge"

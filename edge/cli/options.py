@@ -4,6 +4,7 @@ Needs: click. Never: behaviour."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +19,28 @@ def context_option() -> Decorator:
     return click.option(
         "-c", "--ctx-size", "--context", "context", type=click.IntRange(min=1), envvar=["EDGE_CTX_SIZE", "EDGE_CONTEXT"],
         help="Tokens of prompt and answer together.  [default: yaml/runtime/inference.yaml, at most the model's own]",
+    )  # fmt: skip
+
+
+def model_option() -> Decorator:
+    return click.option(
+        "-m", "--model", type=click.Path(path_type=Path), envvar="EDGE_MODEL", help="PACKAGE, in place of the first word."
+    )
+
+
+def package_and_words(words: tuple[str, ...], model: Path | None) -> tuple[Path, tuple[str, ...]]:
+    """The package, from `model_option` or the first word, and the words behind it."""
+    if model is not None:
+        return model, words
+    if not words:
+        raise click.UsageError("which package? Give its folder, NAME.edge", click.get_current_context())
+    return Path(words[0]), words[1:]
+
+
+def template_option() -> Decorator:
+    return click.option(
+        "--chat-template-file", type=click.Path(path_type=Path), envvar="EDGE_CHAT_TEMPLATE_FILE",
+        help="Use this template in place of the package's own.",
     )  # fmt: skip
 
 

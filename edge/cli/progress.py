@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import rich.progress
 
 _QUIET_SECONDS = 5.0  # between two plain lines of one task
+_QUIET_BYTES = 32 << 20  # a task over fewer bytes is said only when it takes longer than that
 
 
 def terminal_progress() -> Progress:
@@ -22,27 +23,33 @@ def terminal_progress() -> Progress:
 
 
 class LineProgress:
-    """One line when a task starts, one every few seconds, none when it ends: a log shows where the time went."""
+    """A line when a task starts and one at each tenth of a long one, so that a log shows where the time went."""
 
     def __init__(self) -> None:
         self._task, self._total, self._unit = "", 0, ""
-        self._count = 0
+        self._count = self._tenth = 0
         self._next = 0.0
 
     def start(self, task: str, total: int, unit: str) -> None:
-        self._task, self._total, self._unit, self._count = task, total, unit, 0
+        self._task, self._total, self._unit = task, total, unit
+        self._count = self._tenth = 0
         self._next = time.monotonic() + _QUIET_SECONDS
-        print(f"edge: {task}", file=sys.stderr, flush=True)
+        if unit != "bytes" or total == 0 or total > _QUIET_BYTES:
+            self._say(task)
 
     def advance(self, n: int = 1) -> None:
         self._count += n
-        if self._total and time.monotonic() >= self._next:
-            self._next = time.monotonic() + _QUIET_SECONDS
-            percent = 100 * self._count // self._total
-            print(f"edge: {self._task}: {percent} % of {in_units(self._total, self._unit)}", file=sys.stderr, flush=True)
+        tenth = 10 * self._count // self._total if self._total else 0
+        if tenth > self._tenth and time.monotonic() >= self._next:
+            self._next, self._tenth = time.monotonic() + _QUIET_SECONDS, tenth
+            self._say(f"{self._task}: {10 * tenth} % of {in_units(self._total, self._unit)}")
 
     def done(self) -> None:
         pass
+
+    @staticmethod
+    def _say(line: str) -> None:
+        print(f"edge: {line}", file=sys.stderr, flush=True)
 
 
 class BarProgress:

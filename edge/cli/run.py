@@ -20,8 +20,11 @@ from edge.cli.options import (
     isa_option,
     json_option,
     max_tokens_option,
+    model_option,
+    package_and_words,
     sampling_options,
     sampling_params,
+    template_option,
     threads_option,
 )
 from edge.errors import RequestError
@@ -47,15 +50,10 @@ class Answer:
 
 @click.command(name="run")
 @click.argument("words", nargs=-1, metavar="PACKAGE [PROMPT]")
-@click.option("-m", "--model", type=click.Path(path_type=Path), envvar="EDGE_MODEL", help="PACKAGE; all words are then PROMPT.")
+@model_option()
 @click.option("--system", help="A system message in front of the prompt, for models with a chat template.")
 @click.option("--raw", is_flag=True, help="Complete the prompt as plain text, without the chat template.")
-@click.option(
-    "--chat-template-file",
-    type=click.Path(path_type=Path),
-    envvar="EDGE_CHAT_TEMPLATE_FILE",
-    help="Use this template in place of the package's own.",
-)
+@template_option()
 @click.option("--stop", "stops", multiple=True, help="End the answer in front of this text; may be given several times.")
 @max_tokens_option(512)
 @context_option()
@@ -110,14 +108,11 @@ def command(
 
 def _split(words: tuple[str, ...], model: Path | None) -> tuple[Path, str]:
     """Package and prompt from the words of the command line and, where it is asked for or fed, standard input."""
-    context = click.get_current_context()
-    if model is None and not words:
-        raise click.UsageError("which package? Give its folder: edge run NAME.edge PROMPT", context)
-    path, rest = (model, words) if model is not None else (Path(words[0]), words[1:])
+    path, rest = package_and_words(words, model)
     if rest and rest != ("-",):
         return path, " ".join(rest)
     if not rest and sys.stdin.isatty():
-        raise click.UsageError("no prompt. Give one, or feed it through a pipe", context)
+        raise click.UsageError("no prompt. Give one, or feed it through a pipe", click.get_current_context())
     data = sys.stdin.buffer.read()
     try:
         return path, data.decode("utf-8").removesuffix("\n")

@@ -108,7 +108,7 @@ class CpuPlan:
         try:
             return _parse(document)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise PackageError(f"{path}: not a CPU plan of this contract ({error!r}). Build the package again: edge build") from None
+            raise PackageError(f"{path}: not a CPU plan of this contract ({error!r}). Build it again: edge build") from None
 
 
 def _parse(document: Any) -> CpuPlan:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edge.errors import BudgetError, ExecutorError, PackageError
+from edge.errors import BudgetError, ConfigError, ExecutorError, PackageError
 from edge.executors.base import StepInput
 from edge.executors.cpu_plan import PLAN_FILE, WEIGHTS_FILE, CpuPlan, shape_numbers
 from edge.spec import ModelSpec
@@ -33,9 +33,8 @@ def load_core() -> Any:
     except ImportError as error:
         raise ExecutorError(f"edge._core: the native core cannot be loaded ({error}). Install it: ./install.sh") from None
     if contract.VERSION != _core.CONTRACT_VERSION:
-        raise ExecutorError(
-            f"edge._core: built for contract {_core.CONTRACT_VERSION}, this runtime has {contract.VERSION}. Install again: ./install.sh"
-        )
+        ours, theirs = contract.VERSION, _core.CONTRACT_VERSION
+        raise ExecutorError(f"edge._core: built for contract {theirs}, this runtime has {ours}. Install again: ./install.sh")
     return _core
 
 
@@ -71,6 +70,9 @@ class NativeExecutor:
         Raises PackageError for a plan that does not fit its file, BudgetError when the pool cannot be had.
         """
         core = load_core()
+        if isa not in ("auto", *core.instruction_sets()):
+            known = ", ".join(core.instruction_sets())
+            raise ConfigError(f"--isa {isa}: this machine or build has none of that name. Use auto, or one of: {known}")
         plan = CpuPlan.read(folder / PLAN_FILE)
         weights = _map_weights(folder / WEIGHTS_FILE, plan.weight_bytes)
         pool = _allocate_pool(pool_bytes)

@@ -21,9 +21,7 @@ class TextDecoder:
 
     def finish(self) -> str:
         """What is still held back, as U+FFFD; "" where nothing is. The decoder is then as new."""
-        rest = self._decoder.decode(b"", final=True)
-        self._decoder.reset()
-        return rest
+        return self._decoder.decode(b"", final=True)
 
 
 def decode_bytes(data: bytes) -> str:

@@ -1,7 +1,7 @@
 """Passes that make one node of a weight's form. Owns: `linear` and `embed`. Needs: graph. Never: values of weights.
 
-    linear  inputs [x], attribute weight: x W^T
-    embed   inputs [input_ids], attributes weight, scale: rows of W, times scale
+linear  inputs [x], attribute weight: x W^T
+embed   inputs [input_ids], attributes weight, scale: rows of W, times scale
 """
 
 from __future__ import annotations

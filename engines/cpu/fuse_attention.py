@@ -1,7 +1,7 @@
 """Rotary, cache and attention of a layer become one node over pages. Owns: `attend` and `project`. Needs: graph. Never: pages.
 
-    project  inputs [x], attributes weights (q, k, v)
-    attend   inputs [project], attributes inv_freq, window, scale, soft_cap, heads, kv_heads, q_norm, k_norm, epsilon, layer
+project  inputs [x], attributes weights (q, k, v)
+attend   inputs [project], attributes inv_freq, window, scale, soft_cap, heads, kv_heads, q_norm, k_norm, epsilon, layer
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def fuse_attention(graph: Graph) -> None:
     """Attention(rotary(q), TensorScatter(rotary(k)), TensorScatter(v), mask) and its reshapes -> project, attend."""
     matcher = Matcher(graph)
     new: dict[str, Node] = {}
-    projections: list[Node] = []
+    projections: dict[str, Node] = {}  # by the value that the attend behind it makes
     for node in graph.nodes:
         attention = _attention_of(matcher, node)
         if attention is None:
@@ -45,7 +45,7 @@ def fuse_attention(graph: Graph) -> None:
         parts = (query[0], key[0], value)
         weights = tuple(part.linear.attributes["weight"] for part in parts)
         projected = f"{node.name}/project"
-        projections.append(Node("project", projected, list(inputs), [projected], {"weights": weights}))
+        projections[node.outputs[0]] = Node("project", projected, list(inputs), [projected], {"weights": weights})
         attributes = {
             "inv_freq": query[1],
             "window": window,
@@ -59,14 +59,13 @@ def fuse_attention(graph: Graph) -> None:
             "layer": int(past[1]),
         }
         new[node.outputs[0]] = Node("attend", attention.name, [projected], node.outputs, attributes)
-    for projection in projections:
-        at = next(i for i, node in enumerate(graph.nodes) if new.get(node.outputs[0]) and _reads(new[node.outputs[0]], projection))
-        graph.nodes.insert(at, projection)
+    nodes = []
+    for node in graph.nodes:
+        if node.outputs[0] in projections:
+            nodes.append(projections[node.outputs[0]])
+        nodes.append(node)
+    graph.nodes = nodes
     graph.replace(new)
-
-
-def _reads(node: Node, other: Node) -> bool:
-    return other.outputs[0] in node.inputs
 
 
 def _attention_of(matcher: Matcher, reshape: Node) -> Node | None:
@@ -123,9 +122,9 @@ def _window(matcher: Matcher, mask: str) -> int | None:
     inside = matcher.made_by(both.inputs[1], "Greater")
     behind = matcher.made_by(inside.inputs[1], "Sub") if inside else None
     width = matcher.constant(behind.inputs[1]) if behind else None
-    if behind is None or width is None or _window(matcher, both.inputs[0]) != 0 or not _are_positions(matcher, behind.inputs[0]):
+    if behind is None or width is None or not _are_positions(matcher, behind.inputs[0]):
         return None
-    return int(width.reshape(-1)[0])
+    return int(width.reshape(-1)[0]) if _window(matcher, both.inputs[0]) == 0 else None
 
 
 def _are_positions(matcher: Matcher, value: str) -> bool:

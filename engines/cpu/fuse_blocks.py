@@ -1,9 +1,9 @@
 """Norms, gates and residuals join the products beside them. Owns: `gated`, `add`, `head`. Needs: graph. Never: weights.
 
-    project and gated take their rms norm in front: attributes norm, epsilon
-    gated  inputs [x], attributes gate, up, activation, norm, epsilon
-    add    inputs [h, x], attributes weight, post_norm, epsilon: h + post_norm?(x W^T)
-    head   inputs [x], attributes weight, norm, epsilon, soft_cap
+project and gated take their rms norm in front: attributes norm, epsilon
+gated  inputs [x], attributes gate, up, activation, norm, epsilon
+add    inputs [h, x], attributes weight, post_norm, epsilon: h + post_norm?(x W^T)
+head   inputs [x], attributes weight, norm, epsilon, soft_cap
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A graph that passes rewrite. Owns: Node, Graph, the walk along values. Needs: nothing; `read_graph` needs onnx. Never: weights.
+"""A graph that passes rewrite. Owns: Node, Graph, the walk along values. Needs: onnx, to read one. Never: weights.
 
 Fused nodes have operators of our own, written with a lower-case first letter (`linear`, `embed`, `attend` ...), so that what
 is still an ONNX operator after the last pass is known to be left over.

@@ -1,4 +1,4 @@
-"""Fused nodes in the order of the residual stream become plan steps. Owns: the last check. Needs: graph, cpu_plan. Never: bytes."""
+"""Fused nodes along the residual stream become plan steps. Owns: the last check. Needs: graph, cpu_plan. Never: bytes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def _step(graph: Graph, node: Node, groups: tuple[tuple[int, ...], ...], spec: M
             tensors["post_norm"] = a["post_norm"]
         return PlanStep("add", tensors, {"input": source, "epsilon": a["epsilon"]})
     if node.op == "head":
-        return PlanStep("head", {"weight0": a["weight"], "norm": a["norm"]}, {"epsilon": a["epsilon"], "soft_cap": a["soft_cap"]})
+        values = {"epsilon": a["epsilon"], "soft_cap": a["soft_cap"]}
+        return PlanStep("head", {"weight0": a["weight"], "norm": a["norm"]}, values)
     layer = a["layer"]
     if (a["heads"], a["kv_heads"], a["window"]) != (spec.num_heads, spec.num_kv_heads, spec.layers[layer].window):
         raise BuildError(f"{graph.path}: {node.name}: heads or window differ from the model's metadata. Export the model again")

@@ -43,7 +43,9 @@ def write_weights(
                     tensors.append(_write_matrix(file, model, name, offset))
                 progress.advance()
     except OSError as error:
-        raise BuildError(f"{path}: cannot be written ({error.strerror}). Free some space, or choose another folder with -o") from error
+        raise BuildError(
+            f"{path}: cannot be written ({error.strerror}). Free space, or choose another folder with -o"
+        ) from error
     progress.done()
     return tuple(tensors)
 
@@ -61,7 +63,7 @@ def _write_matrix(file: BinaryIO, model: PortableModel, name: str, offset: int) 
     for begin in range(0, outputs, block):
         rows = model.weight(name, begin, min(begin + block, outputs))
         if isinstance(rows, np.ndarray) and rows.dtype != np.float16:
-            raise BuildError(f"{model.path}: {name} is {rows.dtype}; the cpu target takes fp16, int8 and int4. Build with --tier")
+            raise BuildError(f"{model.path}: {name} is {rows.dtype}, the cpu target takes fp16, int8, int4. Build with --tier")
         packed, geometry = pack(rows)
         written += file.write(packed.data)
     minima = isinstance(rows, QuantTensor) and rows.minima is not None

@@ -28,8 +28,13 @@ using Result = std::tuple<std::string, int, bool>;  // message (empty: good), wh
 constexpr int RECORD_FIELDS = 7;
 
 edge::TensorRecord record_at(const int64_t *row) {
-  return {static_cast<int32_t>(row[0]), static_cast<int32_t>(row[1]), static_cast<int32_t>(row[2]), static_cast<int32_t>(row[3]),
-          static_cast<int32_t>(row[4]), row[5],                       row[6]};
+  return {static_cast<int32_t>(row[0]),
+          static_cast<int32_t>(row[1]),
+          static_cast<int32_t>(row[2]),
+          static_cast<int32_t>(row[3]),
+          static_cast<int32_t>(row[4]),
+          row[5],
+          row[6]};
 }
 
 std::vector<edge::TensorRecord> read_records(const Input<int64_t, 2> &rows) {
@@ -73,7 +78,8 @@ class PyEngine {
     const edge::Status status =
         edge::Engine::open(weights_.data(), static_cast<int64_t>(weights_.size()), read_records(tensors), read_ops(ops), shape_,
                            read_limits(limits), kernels_, threads, pool_.data(), static_cast<int64_t>(pool_.size()), &engine_);
-    if (!status.good()) throw std::invalid_argument(std::string(status.message) + " (number " + std::to_string(status.where) + ")");
+    if (!status.good())
+      throw std::invalid_argument(std::string(status.message) + " (number " + std::to_string(status.where) + ")");
   }
 
   Result run(const Input<int32_t, 1> &token_ids, const Input<int32_t, 1> &query_start, const Input<int32_t, 1> &kv_len,
@@ -113,13 +119,13 @@ class PyEngine {
 };
 
 // y [M, N] = x [M, K] times the packed matrix, through the same row quantisation as the engine; for tests and benches.
-void matmul(const std::string &isa, const Input<uint8_t, 1> &strips, const std::vector<int64_t> &record, const Input<float, 2> &x,
-            const Output<float, 2> &y) {
+void matmul(const std::string &isa, const Input<uint8_t, 1> &strips, const std::vector<int64_t> &record,
+            const Input<float, 2> &x, const Output<float, 2> &y) {
   if (record.size() != RECORD_FIELDS) throw std::invalid_argument("a tensor record has 7 fields");
   const edge::TensorRecord tensor = record_at(record.data());
   const int64_t rows = static_cast<int64_t>(x.shape(0)), width = static_cast<int64_t>(x.shape(1));
-  if (static_cast<int64_t>(strips.size()) != edge::tensor_bytes(tensor) || width != tensor.inputs ||
-      y.shape(0) != x.shape(0) || static_cast<int64_t>(y.shape(1)) != tensor.outputs) {
+  if (static_cast<int64_t>(strips.size()) != edge::tensor_bytes(tensor) || width != tensor.inputs || y.shape(0) != x.shape(0) ||
+      static_cast<int64_t>(y.shape(1)) != tensor.outputs) {
     throw std::invalid_argument("matmul: the arrays disagree in shape");
   }
   edge::Weight weight = edge::weight_geometry(tensor);
@@ -155,7 +161,8 @@ NB_MODULE(_core, m) {
       "workspace_bytes",
       [](const Input<int64_t, 2> &tensors, const nb::bytes &ops, const std::vector<int32_t> &shape,
          const std::vector<int32_t> &limits, int threads) {
-        return edge::Engine::workspace_bytes(read_records(tensors), read_ops(ops), read_shape(shape), read_limits(limits), threads);
+        return edge::Engine::workspace_bytes(read_records(tensors), read_ops(ops), read_shape(shape), read_limits(limits),
+                                             threads);
       },
       nb::arg("tensors"), nb::arg("ops"), nb::arg("shape"), nb::arg("limits"), nb::arg("threads"));
   m.def("tensor_bytes", [](const std::vector<int64_t> &record) {

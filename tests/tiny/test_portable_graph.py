@@ -155,10 +155,20 @@ def optimised_ops(path: Path, folder: Path) -> list[tuple[str, int]]:
 def test_onnx_runtime_fuses_every_quantised_product(
     exported: Exporter, tmp_path: Path, tier: str, bits: dict[int, int]
 ) -> None:
-    ops = optimised_ops(exported("llama", tier), tmp_path)
+    ops = optimised_ops(exported("llama_untied", tier), tmp_path)
     assert {b: ops.count(("MatMulNBits", b)) for b in bits} == bits
     # What is left dequantises the looked-up rows of the table.
     assert [op for op, _ in ops].count("DequantizeLinear") == 1
+
+
+def test_a_lookup_does_not_dequantise_the_whole_table(exported: Exporter) -> None:
+    from engines.portable.reader import read_model
+    from engines.reference.rewrites import gather_before_dequantise
+
+    graph = read_model(exported("llama_untied", "int8")).graph
+    assert gather_before_dequantise(graph) == 1
+    readers = [node.op_type for node in graph.node if "embed.weight.quants" in node.input]
+    assert readers == ["Gather"]
 
 
 def test_a_tied_table_is_stored_once(exported: Exporter) -> None:

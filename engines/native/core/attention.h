@@ -1,5 +1,5 @@
-// What every attention kernel shares: which positions a row sees, where a page lies, the layout of a task's scratch memory, and the
-// few formulas whose order of rounding the twins must agree on. Anonymous for the reason given in math.h.
+// What every attention kernel shares: which positions a row sees, where a page lies, the layout of a task's scratch memory,
+// and the few formulas whose order of rounding the twins must agree on. Anonymous for the reason given in math.h.
 #pragma once
 #include "kernels.h"
 #include "math.h"
@@ -18,7 +18,8 @@ struct Range {
 // Positions of `block`, counted from its start, that rows at positions first..last see, any of them; {0, 0} for none.
 inline Range visible(int first, int last, int window, int block) {
   const int start = block * BLOCK_TOKENS, oldest = window && first >= window ? first - window + 1 : 0;
-  const int begin = oldest > start ? oldest - start : 0, end = last + 1 - start < BLOCK_TOKENS ? last + 1 - start : BLOCK_TOKENS;
+  const int begin = oldest > start ? oldest - start : 0,
+            end = last + 1 - start < BLOCK_TOKENS ? last + 1 - start : BLOCK_TOKENS;
   return begin < end ? Range{begin, end} : Range{0, 0};
 }
 
@@ -39,12 +40,12 @@ inline float *output_of(float *out, int64_t stride, int token, int first_head, i
   return out + token * stride + (int64_t(first_head) + head) * head_dim;
 }
 
-// Scratch of `attend`, in floats, of the widest instruction set. K and V of a block as fp32; a tile of queries, of scores and of
-// outputs; maximum and sum of every row of a pass.
-constexpr int MAX_HEAD_DIM = 256;           // of the fast kernels; wider heads take the plain loops
+// Scratch of `attend`, in floats, of the widest instruction set. K and V of a block as fp32; a tile of queries, of scores and
+// of outputs; maximum and sum of every row of a pass.
+constexpr int MAX_HEAD_DIM = 256;               // of the fast kernels; wider heads take the plain loops
 constexpr int TILE_STRIDE = MAX_HEAD_DIM + 16;  // floats; 17 cache lines, so that the rows of a tile fall into different sets
-constexpr int TILE_ROWS = 16;               // room in a tile
-constexpr int PASS_ROWS = 2048;             // rows between whose tiles the fp32 copy of a block is shared
+constexpr int TILE_ROWS = 16;                   // room in a tile
+constexpr int PASS_ROWS = 2048;                 // rows between whose tiles the fp32 copy of a block is shared
 
 struct Scratch {
   float *keys, *values, *queries, *scores, *outputs, *maxima, *sums;

@@ -20,6 +20,7 @@ struct Register {
 }  // namespace edge
 
 #include "attention_simd.h"
+#include "rotary_simd.h"
 
 namespace edge::avx512vnni {
 
@@ -27,8 +28,6 @@ void rotary(const RotaryParams &p) { rotary_lanes(p); }
 void attend(const AttendParams &p) {
   is_tiled(p.pages.head_dim, p.pages.num_heads, p.pages.num_kv_heads) ? attend_tiled(p) : plain::attend(p);
 }
-void merge(const MergeParams &p) {
-  is_tiled(p.head_dim, p.num_heads, p.num_kv_heads) ? merge_tiled(p) : plain::merge(p);
-}
+void merge(const MergeParams &p) { is_tiled(p.head_dim, p.num_heads, p.num_kv_heads) ? merge_tiled(p) : plain::merge(p); }
 
 }  // namespace edge::avx512vnni

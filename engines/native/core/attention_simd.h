@@ -1,4 +1,4 @@
-// Rotary and paged attention for any SIMD instruction set. Include it in one file a set, behind `Lanes` (lanes_*.h) and
+// Paged attention for any SIMD instruction set. Include it in one file a set, behind `Lanes` (lanes_*.h) and
 //   struct Register {               // one machine register of floats
 //     static constexpr int FLOATS;  // in it: 4, 8 or 16
 //     static constexpr int ROWS;    // of a tile: ROWS * 2 + 3 registers are live
@@ -120,7 +120,11 @@ void finish_row(float *row, float maximum, float sum, int dim) {
 class Tile {
  public:
   Tile(const AttendParams &p, const Scratch &scratch, int row_begin, int rows)
-      : p_(p), scratch_(scratch), row_begin_(row_begin), rows_(rows), dim_(p.pages.head_dim),
+      : p_(p),
+        scratch_(scratch),
+        row_begin_(row_begin),
+        rows_(rows),
+        dim_(p.pages.head_dim),
         group_(p.pages.num_heads / p.pages.num_kv_heads) {}
 
   // `wide`: the block's K and V are in the scratch as fp32 panels; else the pages are read.
@@ -260,7 +264,7 @@ void prefetch_block(const AttendParams &p, int block, Range span, int part, int 
   }
 }
 
-// Tokens [token_begin, token_end) of p, at most PASS_ROWS rows. `partials`: of the first of them in the first block, or null.
+// Tokens [token_begin, token_end) of p, at most PASS_ROWS rows.
 void attend_pass(const AttendParams &p, const Scratch &scratch, int token_begin, int token_end) {
   const int dim = p.pages.head_dim, group = p.pages.num_heads / p.pages.num_kv_heads;
   const int first_row = (token_begin - p.token_begin) * group, rows = (token_end - token_begin) * group;
@@ -268,11 +272,12 @@ void attend_pass(const AttendParams &p, const Scratch &scratch, int token_begin,
   const int tiles = (rows + Register::ROWS - 1) / Register::ROWS;
   const int first_position = p.row_pos[token_begin], last_position = p.row_pos[token_end - 1];
   for (int r = 0; r < rows; ++r) scratch.maxima[r] = NO_MAXIMUM;
-  Range span, next = p.block_begin < p.block_end ? visible(first_position, last_position, p.window, p.block_begin) : Range{0, 0};
-  prefetch_block(p, p.block_begin, next, 0, 1);
+  const auto span_of = [&](int block) {
+    return block < p.block_end ? visible(first_position, last_position, p.window, block) : Range{0, 0};
+  };
+  prefetch_block(p, p.block_begin, span_of(p.block_begin), 0, 1);
   for (int block = p.block_begin; block < p.block_end; ++block) {
-    span = next;
-    next = block + 1 < p.block_end ? visible(first_position, last_position, p.window, block + 1) : Range{0, 0};
+    const Range span = span_of(block), next = span_of(block + 1);
     if (tiles > 1) widen_block(p, block, span, scratch);
     for (int t = 0, r = 0; t < tiles; ++t, r += Register::ROWS) {
       if (tiles > 1) prefetch_block(p, block + 1, next, t, tiles);
@@ -325,73 +330,6 @@ void merge_tiled(const MergeParams &p) {
       merge_row(row, old_factor, partial + 2, block_factor, dim);
     }
     finish_row(row, maximum, sum, dim);
-  }
-}
-
-// --- rotary ---------------------------------------------------------------------------------------------------------
-
-Lanes load_upto(const float *x, int count) { return count < 16 ? Lanes::load_first(x, count) : Lanes::load(x); }
-void store_upto(Lanes v, float *x, int count) { count < 16 ? v.store_first(x, count) : v.store(x); }
-
-float inverse_rms(const float *x, int width, float epsilon) {
-  Lanes squares(0.0f);
-  for (int i = 0; i < width; i += 16) {
-    const Lanes v = load_upto(x + i, width - i);
-    squares = fused(v, v, squares);
-  }
-  return 1.0f / square_root(sum_lanes(squares) / float(width) + epsilon);
-}
-
-// Norm (where `norm` is not null) and rotation of 16 channel pairs (i, i + D/2), or of the `count` < 16 last ones.
-struct Pairs {
-  Lanes first, second;
-};
-Pairs turned(const float *x, int half, const float *norm, float inverse, const float *cosines, const float *sines, int count) {
-  Lanes first = load_upto(x, count), second = load_upto(x + half, count);
-  if (norm) {
-    first = first * Lanes(inverse) * load_upto(norm, count);
-    second = second * Lanes(inverse) * load_upto(norm + half, count);
-  }
-  const Lanes cosine = load_upto(cosines, count), sine = load_upto(sines, count);
-  return {rotated_first(first, second, cosine, sine), rotated_second(first, second, cosine, sine)};
-}
-
-// `stride` 1: a row of V; PAGE_TOKENS: a column of K.
-void store_halves(Lanes v, uint16_t *to, int stride, int count) {
-  uint16_t halves[16];
-  half_range(v).store_half(halves);
-  for (int i = 0; i < count && i < 16; ++i) to[i * stride] = halves[i];
-}
-
-void rotary_lanes(const RotaryParams &p) {
-  const int dim = p.pages.head_dim, half = dim / 2, heads = p.pages.num_heads, kv_heads = p.pages.num_kv_heads;
-  for (int row = p.row_begin; row < p.row_end; ++row) {
-    const float *cosines = p.cosines + int64_t(row) * half, *sines = p.sines + int64_t(row) * half;
-    const int seq = p.row_seq[row], page = p.row_pos[row] / PAGE_TOKENS, slot = p.row_pos[row] % PAGE_TOKENS;
-    float *x = p.qkv + row * p.qkv_stride;
-    for (int head = 0; head < heads; ++head, x += dim) {
-      const float inverse = p.q_norm ? inverse_rms(x, dim, p.epsilon) : 1.0f;
-      for (int i = 0; i < half; i += 16) {
-        const float *norm = p.q_norm ? p.q_norm + i : nullptr;
-        const Pairs pairs = turned(x + i, half, norm, inverse, cosines + i, sines + i, half - i);
-        store_upto(pairs.first * Lanes(p.scale), x + i, half - i);
-        store_upto(pairs.second * Lanes(p.scale), x + half + i, half - i);
-      }
-    }
-    for (int head = 0; head < kv_heads; ++head, x += dim) {
-      uint16_t *keys = page_of(p.pages, seq, page, 0, head) + slot;
-      const float inverse = p.k_norm ? inverse_rms(x, dim, p.epsilon) : 1.0f;
-      for (int i = 0; i < half; i += 16) {
-        const float *norm = p.k_norm ? p.k_norm + i : nullptr;
-        const Pairs pairs = turned(x + i, half, norm, inverse, cosines + i, sines + i, half - i);
-        store_halves(pairs.first, keys + i * PAGE_TOKENS, PAGE_TOKENS, half - i);
-        store_halves(pairs.second, keys + (half + i) * PAGE_TOKENS, PAGE_TOKENS, half - i);
-      }
-    }
-    for (int head = 0; head < kv_heads; ++head, x += dim) {
-      uint16_t *values = page_of(p.pages, seq, page, 1, head) + slot * dim;
-      for (int d = 0; d < dim; d += 16) store_halves(load_upto(x + d, dim - d), values + d, 1, dim - d);
-    }
   }
 }
 

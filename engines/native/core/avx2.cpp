@@ -30,8 +30,7 @@ inline __m256 load_8_halves(const uint8_t *at) {
 }
 
 // dots[half][r] = sums of quant * q over a group, for outputs 0 to 7 and 8 to 15; `at`: the step's quants, x: the group's
-// inputs. The loop stays a loop: unrolled, GCC turns its sums into a tree and keeps every term of it on the stack (half as
-// fast).
+// inputs. The loop stays a loop: unrolled, GCC turns its sums into a tree with every term on the stack, half as fast.
 template <int GROUP, int ROWS>
 inline void int4_dots(const uint8_t *at, int group, const int8_t *x, int64_t stride, __m256i dots[2][ROWS]) {
   const __m256i low = _mm256_set1_epi8(15);

@@ -34,7 +34,7 @@ struct ModelShape {
 struct Limits {
   int32_t max_step_tokens;
   int32_t max_sequences;
-  int32_t max_context;      // tokens of one sequence
+  int32_t max_context;  // tokens of one sequence
   int32_t max_logit_rows;
 };
 
@@ -120,11 +120,11 @@ class Engine {
   const Kernels *const kernels_;
   Team team_;
   std::vector<Op> ops_;
-  std::vector<Weight> weights_;          // by tensor index; data null for vectors
-  std::vector<const float *> vectors_;   // by tensor index; null for matrices
-  std::vector<int32_t> windows_;         // by layer group
-  std::vector<int32_t> group_layers_;    // layers of each layer group
-  int64_t layer_bytes_ = 0;              // one layer's part of an extent
+  std::vector<Weight> weights_;         // by tensor index; data null for vectors
+  std::vector<const float *> vectors_;  // by tensor index; null for matrices
+  std::vector<int32_t> windows_;        // by layer group
+  std::vector<int32_t> group_layers_;   // layers of each layer group
+  int64_t layer_bytes_ = 0;             // one layer's part of an extent
   uint8_t *pool_ = nullptr;
   int64_t pool_bytes_ = 0;
   void *block_ = nullptr;  // the workspace's memory

@@ -23,17 +23,17 @@ struct Weight {
 
 // Activation rows, quantised to int8 per STEP inputs: x = scale * q. Written by norm_quantise and quantise.
 struct Rows {
-  int8_t *quants;   // [rows][inputs]
-  float *scales;    // [rows][inputs / 32]; largest magnitude / 127
-  float *sums;      // [rows][inputs / 16]; scale * (sum of 16 quants), for minima; two neighbours are added for group 32
-  int32_t *isums;   // [rows][inputs / 16]; sum of 16 quants, for the zero point of weights without minima
-  int32_t inputs;   // padded to STEP; quants behind the real width are 0
+  int8_t *quants;  // [rows][inputs]
+  float *scales;   // [rows][inputs / 32]; largest magnitude / 127
+  float *sums;     // [rows][inputs / 16]; scale * (sum of 16 quants), for minima; two neighbours are added for group 32
+  int32_t *isums;  // [rows][inputs / 16]; sum of 16 quants, for the zero point of weights without minima
+  int32_t inputs;  // padded to STEP; quants behind the real width are 0
 };
 
-struct NormParams {      // rows [row_begin, row_end) of x: y = x / sqrt(mean(x^2) + epsilon) * weight
-  const float *x;        // [rows][stride]
-  int64_t stride;        // floats
-  const float *weight;   // [width]; null: y = x
+struct NormParams {     // rows [row_begin, row_end) of x: y = x / sqrt(mean(x^2) + epsilon) * weight
+  const float *x;       // [rows][stride]
+  int64_t stride;       // floats
+  const float *weight;  // [width]; null: y = x
   int32_t width;
   float epsilon;
   const Rows *quantised;  // where to put int8 rows; null: not wanted
@@ -47,13 +47,14 @@ struct MatmulParams {  // y[row][output] for rows [row_begin, row_end) and strip
   const Rows *quantised;  // int4 and int8 weights
   const float *plain;     // fp16 weights: fp32 rows [rows][plain_stride]
   int64_t plain_stride;
-  float *y;               // [rows][y_stride]; outputs behind weight->outputs are not written
+  float *y;  // [rows][y_stride]; outputs behind weight->outputs are not written
   int64_t y_stride;
-  int32_t add;            // 1: y += result, 0: y = result
+  int32_t add;  // 1: y += result, 0: y = result
   int32_t row_begin, row_end, strip_begin, strip_end;
 };
 
-struct GatedParams {  // y = activation(gate) * up, for rows and strips as above; gate and up have equal shapes, kinds may differ
+struct GatedParams {  // y = activation(gate) * up, for rows and strips as above; gate and up have equal shapes, kinds may
+                      // differ
   const Weight *gate, *up;
   const Rows *quantised;
   const float *plain;
@@ -93,13 +94,14 @@ struct LayerPages {
   int32_t num_heads, num_kv_heads, head_dim;
 };
 
-struct RotaryParams {  // rows [row_begin, row_end): q and k norms, rotary on q and k in place, then K and V into their pages
+struct RotaryParams {  // rows [row_begin, row_end): q normed, rotated, scaled in place; k normed and rotated, and v, into their
+                       // pages
   LayerPages pages;
-  float *qkv;                 // [T][(Hq + 2 Hkv) * D]; q is left normed, rotated and scaled by `scale`
+  float *qkv;  // [T][(Hq + 2 Hkv) * D]; its k and v stay as they are
   int64_t qkv_stride;
-  const int32_t *row_seq;     // [T] sequence of each row
-  const int32_t *row_pos;     // [T] absolute position of each row
-  const float *cosines;       // [T][D / 2]
+  const int32_t *row_seq;  // [T] sequence of each row
+  const int32_t *row_pos;  // [T] absolute position of each row
+  const float *cosines;    // [T][D / 2]
   const float *sines;
   const float *q_norm, *k_norm;  // [D] or null
   float epsilon, scale;
@@ -111,25 +113,25 @@ struct RotaryParams {  // rows [row_begin, row_end): q and k norms, rotary on q 
 // Per block and row: m = max score, p = exp(score - m), l = sum p, o = sum p v; blocks are merged in ascending order.
 struct AttendParams {
   LayerPages pages;
-  const float *qkv;          // rotated rows
+  const float *qkv;  // rotated rows
   int64_t qkv_stride;
-  float *out;                // [T][Hq * D]
+  float *out;  // [T][Hq * D]
   int64_t out_stride;
-  const int32_t *row_pos;    // [T]
-  int32_t seq;               // index into the page table
+  const int32_t *row_pos;  // [T]
+  int32_t seq;             // index into the page table
   int32_t kv_head;
   int32_t token_begin, token_end;  // rows of qkv, all of sequence `seq`, positions ascending by one
-  int32_t window;            // 0: all
-  float soft_cap;            // 0: none
+  int32_t window;                  // 0: all
+  float soft_cap;                  // 0: none
   int32_t block_begin, block_end;  // blocks to take; a block that a row does not see at all is skipped for it
   // Partials, for splitting one row's blocks over tasks: null: merge here and write `out`.
   // Else [blocks of the task][rows of the task][2 + D]: m, l, o per row; m = -inf where the row sees nothing of the block.
   float *partials;
-  float *scratch;            // attend_scratch_floats(head_dim) floats, one a thread
+  float *scratch;  // attend_scratch_floats(head_dim) floats, one a thread
 };
 
-struct MergeParams {  // merges partials of blocks [0, blocks) in ascending order into out
-  const float *partials;     // [blocks][rows][2 + D]
+struct MergeParams {      // merges partials of blocks [0, blocks) in ascending order into out
+  const float *partials;  // [blocks][rows][2 + D]
   int32_t blocks;
   int32_t head_dim, num_heads, num_kv_heads, kv_head;
   float *out;

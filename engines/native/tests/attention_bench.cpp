@@ -56,8 +56,13 @@ struct Bench {
   int64_t scratch_floats;
 
   Bench(const AttentionKernels &kernels, const char *model, Shape shape, int context)
-      : kernels(kernels), model(model), setup(with_layers(shape, context), {context}, 1), pool(setup.pool_bytes), qkv(setup.x),
-        out(size_t(setup.tokens) * shape.heads * shape.head_dim), scratch_floats(attend_scratch_floats(shape.head_dim) / 16 * 16 + 16) {
+      : kernels(kernels),
+        model(model),
+        setup(with_layers(shape, context), {context}, 1),
+        pool(setup.pool_bytes),
+        qkv(setup.x),
+        out(size_t(setup.tokens) * shape.heads * shape.head_dim),
+        scratch_floats(attend_scratch_floats(shape.head_dim) / 16 * 16 + 16) {
     for (int layer = 0; layer < setup.shape.layers; ++layer) {
       qkv = setup.x;
       kernels.rotary(setup.rotary(pool, qkv, layer));
@@ -80,8 +85,8 @@ struct Bench {
     const int blocks = position / BLOCK_TOKENS + 1 - first, tasks = shape.layers * shape.kv_heads;
     const int64_t block_floats = int64_t(shape.group()) * (2 + shape.head_dim);
     const double seconds = fastest_round(threads, tasks, 1000, [&](int i, int thread) {
-      AttendParams p = setup.attend(pool, qkv, out, &scratch[thread * scratch_floats], i / shape.kv_heads, 0, i % shape.kv_heads,
-                                    position, position + 1);
+      AttendParams p = setup.attend(pool, qkv, out, &scratch[thread * scratch_floats], i / shape.kv_heads, 0,
+                                    i % shape.kv_heads, position, position + 1);
       float *mine = &partials[thread * blocks * block_floats];
       p.block_begin = first;
       p.partials = mine;
@@ -99,8 +104,8 @@ struct Bench {
     const double seconds = fastest_round(threads, layers * shape.kv_heads * pieces, 1000, [&](int i, int thread) {
       const int layer = i / (shape.kv_heads * pieces) % shape.layers, piece = pieces - 1 - i % pieces;
       const int begin = setup.tokens - CHUNK + piece * tokens;
-      AttendParams p = setup.attend(pool, qkv, out, &scratch[thread * scratch_floats], layer, 0, i / pieces % shape.kv_heads, begin,
-                                    begin + tokens);
+      AttendParams p = setup.attend(pool, qkv, out, &scratch[thread * scratch_floats], layer, 0, i / pieces % shape.kv_heads,
+                                    begin, begin + tokens);
       p.block_begin = (begin + 1 - seen(begin)) / BLOCK_TOKENS;
       kernels.attend(p);
     });

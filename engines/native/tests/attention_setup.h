@@ -64,7 +64,8 @@ class Setup {
     cosines.resize(int64_t(tokens) * shape.head_dim / 2);
     sines.resize(cosines.size());
     for (size_t i = 0; i < cosines.size(); ++i) {
-      const double angle = row_pos[i / (shape.head_dim / 2)] * std::pow(1e-4, 2.0 * (i % (shape.head_dim / 2)) / shape.head_dim);
+      const double angle =
+          row_pos[i / (shape.head_dim / 2)] * std::pow(1e-4, 2.0 * (i % (shape.head_dim / 2)) / shape.head_dim);
       cosines[i] = float(std::cos(angle));
       sines[i] = float(std::sin(angle));
     }

@@ -4,22 +4,12 @@
 #include <cstdlib>
 
 #include "attention_setup.h"
+#include "expect.h"
 
 namespace edge {
 namespace {
 
 constexpr float CANARY = 12345.0f;
-int failures = 0;
-
-template <class... Arguments>
-void expect(bool good, const char *format, Arguments... arguments) {
-  if (good) return;
-  if (++failures <= 20) {
-    std::printf("FAILED ");
-    std::printf(format, arguments...);
-    std::printf("\n");
-  }
-}
 
 template <class T>
 bool equal(const std::vector<T> &a, const std::vector<T> &b) {
@@ -107,6 +97,26 @@ std::vector<float> attend_cut(const AttentionKernels &kernels, Case &c, std::vec
   return out;
 }
 
+// One head of one row of q, normed, rotated and scaled as the formulas say, in double.
+void expect_rotation(Case &c, const std::vector<float> &qkv, int row, int head) {
+  const Setup &setup = c.setup;
+  const int dim = setup.shape.head_dim, half = dim / 2;
+  const int64_t at = row * setup.shape.width() + head * dim;
+  double squares = 0.0, scale = 1.0 / std::sqrt(double(dim));
+  for (int d = 0; d < dim; ++d) squares += double(setup.x[at + d]) * setup.x[at + d];
+  const double inverse = setup.shape.normed ? 1.0 / std::sqrt(squares / dim + 1e-5) : 1.0;
+  for (int d = 0; d < dim; ++d) {
+    const int i = d % half;
+    double first = setup.x[at + i] * inverse, second = setup.x[at + half + i] * inverse;
+    if (setup.shape.normed) first *= setup.q_norm[i], second *= setup.q_norm[half + i];
+    const double cosine = setup.cosines[int64_t(row) * half + i], sine = setup.sines[int64_t(row) * half + i];
+    const double expected = scale * (d < half ? first * cosine - second * sine : second * cosine + first * sine);
+    const double size = scale * (std::fabs(first) + std::fabs(second));
+    expect(std::fabs(qkv[at + d] - expected) <= 1e-6 * size, "plain rotary is %g, the formula says %g", double(qkv[at + d]),
+           expected);
+  }
+}
+
 // One row of attention as the formula says, in double.
 void expect_naive_softmax(Case &c, std::vector<uint8_t> &pool, const std::vector<float> &qkv, const std::vector<float> &out,
                           int seq, int position, int head) {
@@ -134,7 +144,8 @@ void expect_naive_softmax(Case &c, std::vector<uint8_t> &pool, const std::vector
     const double expected = sum[d] / total, got = out[(int64_t(row) * shape.heads + head) * dim + d];
     // Scores of saturated K are rounded at 1e-7 of their size; their exponent is then off by as much.
     if (std::fabs(largest) > 100.0) continue;
-    expect(std::fabs(got - expected) <= 2e-5 * (1.0 + std::fabs(expected)), "plain attention is %g, softmax says %g", got, expected);
+    expect(std::fabs(got - expected) <= 2e-5 * (1.0 + std::fabs(expected)), "plain attention is %g, softmax says %g", got,
+           expected);
   }
 }
 
@@ -143,8 +154,8 @@ void every_cut_and_instruction_set_gives_the_bits_of_the_plain_loops(uint32_t se
   const Shape &shape = c.setup.shape;
   char name[200];
   std::snprintf(name, sizeof name, "seed %u: heads %d/%d dim %d window %d cap %g normed %d rows %d of %d", seed, shape.heads,
-                shape.kv_heads, shape.head_dim, shape.window, double(shape.soft_cap), shape.normed,
-                c.lengths[0] - c.begins[0], c.lengths[0]);
+                shape.kv_heads, shape.head_dim, shape.window, double(shape.soft_cap), shape.normed, c.lengths[0] - c.begins[0],
+                c.lengths[0]);
   const int64_t floats = attend_scratch_floats(shape.head_dim);
   std::vector<float> scratch(floats + 1, std::nanf(""));
   scratch[floats] = CANARY;
@@ -162,6 +173,7 @@ void every_cut_and_instruction_set_gives_the_bits_of_the_plain_loops(uint32_t se
     expect(asked ? std::isfinite(truth[i]) : truth[i] == CANARY, "%s: row %d is %g", name, row, double(truth[i]));
   }
   for (int i = 0; i < 4; ++i) {
+    expect_rotation(c, truth_qkv, pick(c.setup.random, 0, c.setup.tokens - 1), pick(c.setup.random, 0, shape.heads - 1));
     const int seq = pick(c.setup.random, 0, int(c.lengths.size()) - 1);
     expect_naive_softmax(c, truth_pool, truth_qkv, truth, seq, pick(c.setup.random, c.begins[seq], c.lengths[seq] - 1),
                          pick(c.setup.random, 0, shape.heads - 1));
@@ -180,10 +192,12 @@ void every_cut_and_instruction_set_gives_the_bits_of_the_plain_loops(uint32_t se
     expect(equal(pool, written), "%s: K and V in the pages of %s", name, kernels.name);
     for (int row = 0; row < c.setup.tokens; ++row) {  // k of qkv is scratch
       expect(std::memcmp(qkv.data() + row * shape.width(), truth_qkv.data() + row * shape.width(),
-                         size_t(shape.heads) * shape.head_dim * 4) == 0, "%s: rotated q of %s", name, kernels.name);
+                         size_t(shape.heads) * shape.head_dim * 4) == 0,
+             "%s: rotated q of %s", name, kernels.name);
     }
     fresh.setup.page_table = table_after;
-    expect(equal(attend_whole(kernels, fresh, truth_pool, truth_qkv, scratch.data()), truth), "%s: attend of %s", name, kernels.name);
+    expect(equal(attend_whole(kernels, fresh, truth_pool, truth_qkv, scratch.data()), truth), "%s: attend of %s", name,
+           kernels.name);
     for (int cuts = kernels.attend == plain::attend ? 1 : 3; cuts > 0; --cuts) {  // the plain loops are slow
       expect(equal(attend_cut(kernels, fresh, truth_pool, truth_qkv, scratch.data(), c.setup.random), truth),
              "%s: attend of %s in pieces", name, kernels.name);
@@ -204,13 +218,15 @@ void a_row_that_sees_nothing_gives_zeros(const AttentionKernels &kernels) {
     std::vector<float> partials(size_t(300 - begin) * 3 * 66, CANARY);
     p.partials = partials.data();
     kernels.attend(p);
-    for (size_t i = 0; i < partials.size(); i += 66) expect(partials[i] == NO_MAXIMUM, "%s: partial of a blind row", kernels.name);
+    for (size_t i = 0; i < partials.size(); i += 66)
+      expect(partials[i] == NO_MAXIMUM, "%s: partial of a blind row", kernels.name);
     for (int row = begin; row < 300; ++row) {
       for (int i = 3 * 64; i < 6 * 64; ++i) expect(out[row * 6 * 64 + i] == 0.0f, "%s: a blind row is not zero", kernels.name);
     }
     out.assign(out.size(), CANARY);
     kernels.merge({partials.data(), 1, 64, 6, 2, 1, out.data(), 6 * 64, begin, 300});
-    for (int i = 3 * 64; i < 6 * 64; ++i) expect(out[299 * 6 * 64 + i] == 0.0f, "%s: a blind row does not merge to zero", kernels.name);
+    for (int i = 3 * 64; i < 6 * 64; ++i)
+      expect(out[299 * 6 * 64 + i] == 0.0f, "%s: a blind row does not merge to zero", kernels.name);
   }
 }
 
@@ -222,7 +238,8 @@ int main(int argc, char **argv) {
   const uint32_t seed = argc > 2 ? uint32_t(std::atoi(argv[2])) : 1;
   const std::vector<edge::AttentionKernels> sets = edge::attention_kernels();
   for (const edge::AttentionKernels &kernels : sets) edge::a_row_that_sees_nothing_gives_zeros(kernels);
-  for (int i = 0; i < cases; ++i) edge::every_cut_and_instruction_set_gives_the_bits_of_the_plain_loops(seed + uint32_t(i), sets);
+  for (int i = 0; i < cases; ++i)
+    edge::every_cut_and_instruction_set_gives_the_bits_of_the_plain_loops(seed + uint32_t(i), sets);
   std::printf("attention: %d cases, seed %u, sets", cases, seed);
   for (const edge::AttentionKernels &kernels : sets) std::printf(" %s", kernels.name);
   std::printf(": %s (%d failures)\n", edge::failures ? "FAILED" : "ok", edge::failures);

@@ -1,27 +1,16 @@
 // Row and matrix kernels of every instruction set of this machine: equal to the plain loops to the bit on random shapes,
 // however the work is cut, and the plain loops close to double precision. Usage: kernels_test [cases] [seed]
-#include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <limits>
 
+#include "expect.h"
 #include "kernels_setup.h"
 
 namespace edge {
 namespace {
 
 constexpr float CANARY = 12345.0f;
-int failures = 0;
-
-template <class... Arguments>
-void expect(bool good, const char *format, Arguments... arguments) {
-  if (good || ++failures > 20) return;
-  std::printf("FAILED ");
-  std::printf(format, arguments...);
-  std::printf("\n");
-}
-
 // Equal to the bit; one NaN is as good as another, as instruction sets differ in which operand's they pass on.
 template <class T>
 bool equal(const T *a, const T *b, size_t count) {
@@ -49,53 +38,6 @@ void normalise(const Kernels &kernels, const std::vector<float> &x, int width, c
                RowMemory &out) {
   const Rows rows = out.rows();
   kernels.norm({x.data(), width, weight, width, 1e-5f, &rows, out.plain.data(), out.inputs, row_begin, row_end});
-}
-
-// Units in the last place of the float nearest to `exact`.
-double ulps(float found, double exact) {
-  int exponent;
-  std::frexp(exact, &exponent);
-  return std::fabs(double(found) - exact) / std::ldexp(1.0, std::max(exponent - 24, -149));
-}
-
-void test_elementwise_functions_are_accurate() {
-  double worst_exp = 0, worst_silu = 0, worst_gelu = 0, worst_tanh = 0;
-  for (float x = -87.0f; x < 88.0f; x += 0.00371f) {
-    worst_exp = std::max(worst_exp, ulps(exponential(x), std::exp(double(x))));
-    if (std::fabs(x) > 20.0f) continue;
-    worst_silu = std::max(worst_silu, ulps(silu(x), x / (1.0 + std::exp(-double(x)))));
-    worst_tanh = std::max(worst_tanh, ulps(hyperbolic_tangent(x), std::tanh(double(x))));
-    const double inner = 0.7978845608028654 * (x + 0.044715 * double(x) * x * x);
-    worst_gelu = std::max(worst_gelu, std::fabs(gelu_tanh(x) - 0.5 * x * (1.0 + std::tanh(inner))));
-  }
-  expect(worst_exp <= 2.0, "exponential is off by %.2f ulp", worst_exp);
-  expect(worst_silu <= 4.0, "silu is off by %.2f ulp", worst_silu);
-  expect(worst_tanh <= 4.0, "hyperbolic_tangent is off by %.2f ulp", worst_tanh);
-  expect(worst_gelu <= 2e-6, "gelu_tanh is off by %g", worst_gelu);
-  const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
-  expect(exponential(-infinity) == 0.0f && exponential(-87.5f) == 0.0f && exponential(0.0f) == 1.0f,
-         "exponential is not exact");
-  expect(std::isfinite(exponential(infinity)) && exponential(infinity) > 2e38f, "exponential does not stay finite");
-  expect(std::isnan(exponential(nan)) && std::isnan(silu(nan)) && std::isnan(gelu_tanh(nan)) &&
-             std::isnan(hyperbolic_tangent(nan)),
-         "a NaN does not stay one");
-  expect(hyperbolic_tangent(infinity) == 1.0f && hyperbolic_tangent(-infinity) == -1.0f,
-         "hyperbolic_tangent does not saturate");
-}
-
-void test_halves_round_to_nearest_even() {
-  for (uint32_t half = 0; half < 0x10000; ++half) {
-    const float x = half_to_float(uint16_t(half));
-    const bool nan = (half & 0x7fff) > 0x7c00;
-    expect(nan ? std::isnan(x) && (float_to_half(x) & 0x7fff) > 0x7c00 : float_to_half(x) == half, "half %04x does not return",
-           half);
-    if ((half & 0x7fff) >= 0x7bff) continue;  // up to the last pair of finite neighbours
-    const float next = half_to_float(uint16_t(half + 1)), middle = float((double(x) + next) / 2);
-    expect(float_to_half(middle) == half + (half & 1), "between half %04x and the next: not to even", half);
-    expect(float_to_half(std::nextafter(middle, x)) == half, "just below the middle behind half %04x", half);
-    expect(float_to_half(std::nextafter(middle, next)) == half + 1, "just above the middle behind half %04x", half);
-  }
-  expect(float_to_half(65519.0f) == 0x7bff && float_to_half(65520.0f) == 0x7c00, "the border of infinity");
 }
 
 // Every finite half as a weight, subnormal ones too, against a single input that is not 0.
@@ -312,8 +254,6 @@ void test_no_promised_instruction_set_is_refused() {
 
 int run(int cases, uint32_t seed) {
   test_no_promised_instruction_set_is_refused();
-  test_elementwise_functions_are_accurate();
-  test_halves_round_to_nearest_even();
   std::mt19937 random(seed);
   for (const Kernels *kernels : kernels_here()) {
     test_every_half_is_read_exactly(*kernels);

@@ -87,9 +87,9 @@ def test_a_preempted_request_answers_as_if_nothing_had_been(bench_of: BenchOf, w
     assert [answers[request.id] for request in requests] == [wanted[request.id] for request in expected]
 
 
-def test_the_oldest_request_is_never_preempted_for_a_younger_one(bench_of: BenchOf) -> None:
-    bench = bench_of(windows=(0,), context=256, pool_share=0.4)
-    requests = [bench.runtime.submit(prompt(100, seed=i), GREEDY, 150) for i in range(3)]
+def test_requests_of_equal_work_end_in_the_order_in_which_they_came(bench_of: BenchOf) -> None:
+    bench = bench_of(windows=(0,), context=256, sequences=2, pool_share=0.7)
+    requests = [bench.runtime.submit(prompt(100, seed=i), GREEDY, 150) for i in range(6)]
     ends = []
     while bench.runtime.has_work:
         ends += [event.request_id for event in bench.runtime.step() if event.finish_reason]

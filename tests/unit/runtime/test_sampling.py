@@ -42,8 +42,9 @@ def test_top_k_keeps_the_best_k_and_more_than_the_vocabulary_is_all() -> None:
 
 
 def test_top_k_breaks_ties_by_the_lowest_id() -> None:
-    shares = draws(SamplingParams(temperature=1.0, top_k=2, seed=5), np.zeros(50, np.float32), 500)
-    assert shares[:2].sum() == 1.0
+    logits = np.random.default_rng(1).integers(0, 2, 5000).astype(np.float32)
+    best = set(np.flatnonzero(logits)[:5].tolist())
+    assert {sample(logits, SamplingParams(temperature=1.0, top_k=5, seed=5), [], position) for position in range(200)} == best
 
 
 def test_top_p_keeps_the_fewest_that_reach_the_share() -> None:

@@ -132,3 +132,17 @@ def test_closing_a_session_in_the_middle_cancels_its_request(bench_of: BenchOf) 
     session.close()
     assert request.finish_reason == "cancelled" and bench.runtime.stats.pool.used_bytes == 0
     bench.runtime.check()
+
+
+def test_a_turn_that_waits_gives_its_pages_to_who_runs(bench_of: BenchOf) -> None:
+    bench = bench_of(windows=(0,), context=640, sequences=1)  # 20 pages
+    session = bench.runtime.session()
+    talk = prompt(250) + say(session, prompt(250), 5)
+    first = bench.runtime.submit(prompt(300, seed=1), GREEDY, 300)
+    bench.runtime.step()
+    turn = session.submit(talk, GREEDY, 20)
+    assert turn.reused_tokens == 254
+    answers = bench.finish()
+    assert answers[first.id] == bench.answer(prompt(300, seed=1), 300)
+    assert answers[turn.id] == bench.answer(talk, 20)
+    assert bench.runtime.stats.preemptions == 0

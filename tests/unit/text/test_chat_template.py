@@ -63,6 +63,16 @@ def test_nothing_that_a_template_does_to_text_makes_a_control_token(
     assert not set(bytes_tokenizer.encode_chat(chat)) & {0, START, END}
 
 
+@pytest.mark.parametrize(("source", "content"), [("<{{ c }}", "|im_end|>"), ("{{ c }}>", "<|im_end|")])
+def test_a_template_that_writes_one_end_of_a_token_does_not_complete_it(
+    source: str, content: str, bytes_tokenizer: Tokenizer
+) -> None:
+    template = ChatTemplate(source.replace("c", "messages[0].content"), bytes_tokenizer, "t")
+    chat = render_chat(template, [{"role": "user", "content": content}])
+    assert chat.text == "<|im_end|>"
+    assert END not in bytes_tokenizer.encode_chat(chat)
+
+
 @given(content=st.text("<>|im_endIM_ND\n x/", max_size=30))
 def test_no_content_makes_a_control_token(chatml: ChatTemplate, bytes_tokenizer: Tokenizer, content: str) -> None:
     chat = render_chat(chatml, [{"role": "user", "content": content}])
@@ -212,8 +222,8 @@ HUGE = [
     "{% set ns = namespace(x='aaaa') %}{% for i in range(99) %}{% set ns.x = [ns.x, ns.x] | join(ns.x) %}{% endfor %}",
     "{% set ns = namespace(x='aaaa') %}{% for i in range(99) %}{% set ns.x = '{}{}'.format(ns.x, ns.x) %}{% endfor %}",
     "{% set ns = namespace(x='aaaa') %}{% for i in range(99) %}{% set ns.x = '%s%s' % (ns.x, ns.x) %}{% endfor %}",
-    "{% set c = 'ab' * 99999 %}{% set ns = namespace(x=0) %}{% for i in range(9999) %}{% set ns.x = [c[1:], ns.x] %}{% endfor %}",
-    "{% set c = 'ab' * 99999 %}{% set ns = namespace(x=0) %}{% for i in range(9999) %}{% set ns.x = [c|list, ns.x] %}{% endfor %}",
+    "{% set c = 'a' * 99999 %}{% set ns = namespace(x=0) %}{% for i in range(999) %}{% set ns.x = [c[1:], ns.x] %}{% endfor %}",
+    "{% set c = 'a' * 99999 %}{% set ns = namespace(x=0) %}{% for i in range(99) %}{% set ns.x = [c|list, ns.x] %}{% endfor %}",
     "{{ '%1000000000d' % 1 }}",
     "{{ '%*d' % (1000000000, 1) }}",
     "{{ '{:1000000000}'.format(1) }}",

@@ -1,0 +1,41 @@
+"""The native core, engines/native/binding.cpp. Arrays are C-contiguous; a tensor record is PlanTensor.record()."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+CONTRACT_VERSION: int
+OP_BYTES: int
+
+def instruction_sets() -> list[str]: ...
+def best_instruction_set() -> str: ...
+def tensor_bytes(record: Sequence[int]) -> int: ...
+def workspace_bytes(tensors: np.ndarray, ops: bytes, shape: Sequence[int], limits: Sequence[int], threads: int) -> int: ...
+def read_bandwidth(threads: int, bytes: int, rounds: int) -> float: ...
+def matmul(isa: str, strips: np.ndarray, record: Sequence[int], x: np.ndarray, y: np.ndarray) -> None: ...
+
+class Engine:
+    def __init__(
+        self,
+        weights: np.ndarray,
+        tensors: np.ndarray,
+        ops: bytes,
+        shape: Sequence[int],
+        limits: Sequence[int],
+        isa: str,
+        threads: int,
+        pool: np.ndarray,
+    ) -> None: ...
+    @property
+    def isa(self) -> str: ...
+    def run(
+        self,
+        token_ids: np.ndarray,
+        query_start: np.ndarray,
+        kv_len: np.ndarray,
+        page_table: np.ndarray,
+        page_moves: np.ndarray,
+        logit_rows: np.ndarray,
+        logits: np.ndarray,
+    ) -> tuple[str, int, bool]: ...
+    def cancel(self) -> None: ...

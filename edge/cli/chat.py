@@ -1,0 +1,74 @@
+"""`edge chat`: its arguments. The chat itself is chat_session.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from edge.cli.options import (
+    budget_option,
+    context_option,
+    force_package_option,
+    isa_option,
+    max_tokens_option,
+    model_option,
+    package_and_words,
+    sampling_options,
+    sampling_params,
+    template_option,
+    threads_option,
+)
+
+
+@click.command(name="chat")
+@click.argument("words", nargs=-1, metavar="PACKAGE")
+@model_option()
+@click.option("--system", default="", help="A system message for the whole chat.")
+@template_option()
+@max_tokens_option(1024)
+@context_option()
+@sampling_options
+@threads_option()
+@isa_option()
+@budget_option()
+@force_package_option()
+def command(
+    words: tuple[str, ...],
+    model: Path | None,
+    system: str,
+    chat_template_file: Path | None,
+    max_tokens: int,
+    context: int | None,
+    temp: float,
+    top_k: int,
+    top_p: float,
+    min_p: float,
+    repeat_penalty: float,
+    seed: int | None,
+    threads: int | None,
+    isa: str,
+    ignore_budget: bool,
+    force: bool,
+) -> None:
+    """Talk to PACKAGE (NAME.edge). Ctrl-C stops an answer, Ctrl-D leaves, /? shows the commands inside.
+
+    With a pipe on standard input every line is a message, and the answers go to standard output.
+    """
+    path, rest = package_and_words(words, model)
+    if rest:
+        raise click.UsageError(f"one package at a time, {rest[0]!r} is too much", click.get_current_context())
+    from edge.cli.chat_session import ChatOptions, run_chat
+    from edge.cli.conversation import ChatSettings
+
+    sampling = sampling_params(temp, top_k, top_p, min_p, repeat_penalty, seed)
+    options = ChatOptions(
+        settings=ChatSettings(sampling, max_tokens, system),
+        context=context,
+        threads=threads,
+        isa=isa,
+        template_file=chat_template_file,
+        force=force,
+        ignore_budget=ignore_budget,
+    )
+    run_chat(path, options)

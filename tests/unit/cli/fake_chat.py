@@ -1,0 +1,70 @@
+"""An engine that knows its answers, and a chat with it: `python fake_chat.py TOKENIZER_FOLDER [CONTEXT]`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from edge.cli.conversation import ChatSettings, Conversation
+from edge.errors import EdgeError
+from edge.request import TokenEvent
+from edge.sampling import SamplingParams
+from edge.text.template import ChatTemplate
+from edge.text.tokenizer import Tokenizer
+
+END = 2  # <|im_end|> of the tiny vocabulary
+
+
+@dataclass
+class FakeEngine:
+    """Answers with the next of `answers` (text, or ids), END behind it; an error is raised where one stands."""
+
+    tokenizer: Tokenizer
+    answers: list[str | list[int] | EdgeError]
+    delay_s: float = 0.0
+    prompts: list[list[int]] = field(default_factory=list)
+    requests: list[tuple[SamplingParams, int]] = field(default_factory=list)
+    cancelled: int = 0
+
+    def generate(
+        self, prompt_ids: list[int], sampling: SamplingParams, max_tokens: int, stop_ids: frozenset[int]
+    ) -> Iterator[TokenEvent]:
+        self.prompts.append(list(prompt_ids))
+        self.requests.append((sampling, max_tokens))
+        answer = self.answers.pop(0)
+        if isinstance(answer, EdgeError):
+            raise answer
+        ids = [*self.tokenizer.encode(answer, specials=False), END] if isinstance(answer, str) else answer
+        try:
+            for place, token in enumerate(ids, 1):
+                time.sleep(self.delay_s)
+                reason = "stop" if token in stop_ids else "length" if place == max_tokens else None
+                yield TokenEvent(1, token, reason)
+                if reason:
+                    return
+        except GeneratorExit:
+            self.cancelled += 1
+            raise
+
+
+def open_conversation(folder: Path, engine: FakeEngine, context: int = 2048, **settings: object) -> Conversation:
+    """A chat with `engine` in ChatML."""
+    chosen = {"sampling": SamplingParams(), "max_tokens": 1000, "system": "", **settings}
+    return Conversation(engine.tokenizer, ChatTemplate.open(folder, engine.tokenizer), engine, context, ChatSettings(**chosen))
+
+
+def main() -> None:
+    from edge.cli.chat_session import _editor, talk
+
+    folder = Path(sys.argv[1])
+    tokenizer = Tokenizer.open(folder)
+    answers: list[str | list[int] | EdgeError] = [f"answer {n} " + "and the world " * 200 for n in range(9)]
+    conversation = open_conversation(folder, FakeEngine(tokenizer, answers, delay_s=0.01), int(sys.argv[2]))
+    talk(conversation, _editor(), sys.stdout, sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

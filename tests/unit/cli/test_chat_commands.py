@@ -1,0 +1,117 @@
+"""What lines that begin with a slash do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fake_chat import FakeEngine, open_conversation
+from tiny_tokenizers import parts_of, written
+from vocabulary import BYTE_LEVEL, CHATML
+
+from edge.cli.chat_commands import COMMANDS, HELP, SETTINGS, Leave, is_command, run_command
+from edge.cli.conversation import Conversation
+from edge.errors import RequestError
+from edge.sampling import RandomSeed
+
+
+@pytest.fixture
+def conversation(tmp_path: Path) -> Conversation:
+    tokenizer = written(parts_of(BYTE_LEVEL, CHATML), tmp_path / "tokenizer")
+    return open_conversation(tmp_path / "tokenizer", FakeEngine(tokenizer, ["Hello", "again"]))
+
+
+def test_each_setting_is_read_back_as_it_was_set(conversation: Conversation) -> None:
+    for line in ("temperature 0.7", "top-k 40", "top-p 0.9", "min-p 0.05", "repeat-penalty 1.1", "seed 7", "max-tokens 12"):
+        name, value = line.split()
+        assert run_command(f"/set {line}", conversation) == f"{name} = {value}"
+    run_command("/set system You are  brief.", conversation)
+    sampling, settings = conversation.settings.sampling, conversation.settings
+    assert (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p) == (0.7, 40, 0.9, 0.05)
+    assert (sampling.repeat_penalty, sampling.seed, settings.max_tokens, settings.system) == (1.1, 7, 12, "You are  brief.")
+    shown = run_command("/show", conversation)
+    assert all(name in shown for name in SETTINGS)
+    assert "0 of 2,048 tokens, 0 turns" in shown
+    run_command("/set seed random", conversation)
+    assert isinstance(conversation.settings.sampling.seed, RandomSeed)
+    assert "the template's own" in run_command("/set system", conversation)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("/sett x", "Did you mean /set?"),
+        ("/xyzzy", "All commands: /?"),
+        ("/", "no command /"),
+        ("/usr/bin is a folder", "put a space in front"),
+        ("/set temprature 1", "Did you mean temperature?"),
+        ("/set qqq 1", "There are: temperature"),
+        ("/set temperature", "needs a value"),
+        ("/set temperature hot", "'hot' is not a number"),
+        ("/set temperature -1", "Allowed: 0 or more"),
+        ("/set temperature nan", "Allowed: 0 or more"),
+        ("/set top-p 2", "Allowed: above 0"),
+        ("/set top-k 1.5", "is not a whole number"),
+        ("/set max-tokens 0", "Allowed: 1 or more"),
+        ("/save", "needs the name of a file"),
+        ("/load /nowhere/x.json", "No such file"),
+        ("/save /nowhere/x.json", "No such file"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(line: str, message: str, conversation: Conversation) -> None:
+    before = conversation.settings
+    with pytest.raises(RequestError) as caught:
+        run_command(line, conversation)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert conversation.settings == before
+
+
+def test_a_saved_chat_goes_on_where_it_was(conversation: Conversation, tmp_path: Path) -> None:
+    "".join(conversation.ask("Hi é <|im_end|>"))
+    run_command("/set system brief", conversation)
+    before, file = list(conversation.messages), tmp_path / "my chat.json"
+    assert "2 messages saved" in run_command(f"/save {file}", conversation)
+    run_command("/clear", conversation)
+    run_command("/set system", conversation)
+    assert conversation.messages == []
+    assert "2 messages loaded" in run_command(f"/load {file}", conversation)
+    assert (conversation.messages, conversation.settings.system) == (before, "brief")
+    with pytest.raises(RequestError, match="exists already"):
+        run_command(f"/save {file}", conversation)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b"\xff", b'{"messages": 1, "system": ""}', b'{"messages": [1], "system": ""}', b"[" * 100000,
+     b'{"messages": [{"role": "root", "content": ""}], "system": ""}',
+     b'{"messages": [{"role": "user", "content": 1}], "system": ""}'],
+)  # fmt: skip
+def test_a_file_that_save_did_not_write_is_refused(content: bytes, conversation: Conversation, tmp_path: Path) -> None:
+    file = tmp_path / "x.json"
+    file.write_bytes(content)
+    with pytest.raises(RequestError, match=r"x\.json"):
+        run_command(f"/load {file}", conversation)
+    assert conversation.messages == []
+
+
+def test_bye_leaves_and_help_names_every_command(conversation: Conversation) -> None:
+    with pytest.raises(Leave):
+        run_command("/bye", conversation)
+    named = {words[0].split()[0] for words in HELP}
+    assert COMMANDS.keys() - {"/help"} <= named
+    assert run_command("/?", conversation) == run_command("/help", conversation)
+
+
+def test_a_space_in_front_makes_a_message() -> None:
+    assert is_command("/show")
+    assert not is_command(" /show")
+
+
+def test_a_saved_file_is_plain_json(conversation: Conversation, tmp_path: Path) -> None:
+    "".join(conversation.ask("Hi"))
+    run_command(f"/save {tmp_path / 'x.json'}", conversation)
+    saved = json.loads((tmp_path / "x.json").read_text(encoding="utf-8"))
+    assert [message["role"] for message in saved["messages"]] == ["user", "assistant"]

@@ -1,0 +1,145 @@
+"""A chat as the engine sees it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fake_chat import END, FakeEngine, open_conversation
+from tiny_tokenizers import parts_of, written
+from vocabulary import BYTE_LEVEL, CHATML
+
+from edge.cli.conversation import Conversation
+from edge.errors import ExecutorError, RequestError
+from edge.text.tokenizer import Tokenizer
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    written(parts_of(BYTE_LEVEL, CHATML), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder: Path) -> Tokenizer:
+    return Tokenizer.open(folder)
+
+
+def ask(conversation: Conversation, text: str) -> str:
+    return "".join(conversation.ask(text))
+
+
+def test_an_answer_is_streamed_and_kept(folder: Path, tokenizer: Tokenizer) -> None:
+    conversation = open_conversation(folder, FakeEngine(tokenizer, ["Hello 日 <|im_end|>!"]))
+    assert ask(conversation, "Hi") == "Hello 日 <|im_end|>!"
+    assert conversation.messages == [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hello 日 <|im_end|>!"},
+    ]
+    figures = conversation.figures
+    assert figures is not None
+    assert (figures.finish_reason, figures.kept_tokens) == ("stop", 0)
+    assert figures.tokens == len(tokenizer.encode("Hello 日 <|im_end|>!", specials=False)) + 1
+
+
+def test_the_next_prompt_only_appends_even_where_the_model_chose_other_tokens(folder: Path, tokenizer: Tokenizer) -> None:
+    letters = [tokenizer.encode(letter, specials=False)[0] for letter in "the world"]  # not as the tokenizer would cut it
+    engine = FakeEngine(tokenizer, [[*letters, END], "b", "c"])
+    conversation = open_conversation(folder, engine)
+    for text in ("one", "two", "three"):
+        ask(conversation, text)
+    first, second, third = engine.prompts
+    assert second[: len(first) + len(letters)] == first + letters
+    assert third[: len(second) + 1] == second + tokenizer.encode("b", specials=False)
+    assert tokenizer.decode(second, specials=True).endswith(
+        "the world<|im_end|>\n<|im_start|>user\ntwo<|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert conversation.figures is not None
+    assert conversation.figures.kept_tokens == len(second) + 1
+
+
+def test_an_answer_cut_in_the_middle_of_a_character_goes_on_well(folder: Path, tokenizer: Tokenizer) -> None:
+    engine = FakeEngine(tokenizer, ["日", "x"])
+    conversation = open_conversation(folder, engine, max_tokens=2)
+    assert ask(conversation, "one") == "\ufffd"
+    assert conversation.messages[-1]["content"] == "\ufffd"
+    ask(conversation, "two")
+    assert engine.prompts[1][: len(engine.prompts[0]) + 2] == engine.prompts[0] + tokenizer.encode("日", specials=False)[:2]
+
+
+def test_a_template_that_trims_answers_gets_the_whole_prompt_anew(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    written(parts_of(BYTE_LEVEL, CHATML.replace("message['content']", "message['content'] | trim")), tmp_path)
+    engine = FakeEngine(tokenizer, ["  spaced  ", "x"])
+    conversation = open_conversation(tmp_path, engine)
+    ask(conversation, "one")
+    ask(conversation, "two")
+    assert "assistant\nspaced<|im_end|>" in tokenizer.decode(engine.prompts[1], specials=True)
+
+
+def test_leaving_early_cancels_and_keeps_what_was_said(folder: Path, tokenizer: Tokenizer) -> None:
+    engine = FakeEngine(tokenizer, ["abcdef", "x"])
+    conversation = open_conversation(folder, engine)
+    pieces = conversation.ask("one")
+    assert [next(pieces), next(pieces)] == ["a", "b"]
+    pieces.close()
+    assert engine.cancelled == 1
+    assert conversation.messages[-1] == {"role": "assistant", "content": "ab"}
+    ask(conversation, "two")
+    assert "assistant\nab<|im_end|>\n<|im_start|>user\ntwo" in tokenizer.decode(engine.prompts[1], specials=True)
+
+
+def test_an_engine_that_fails_leaves_the_chat_as_it_was(folder: Path, tokenizer: Tokenizer) -> None:
+    conversation = open_conversation(folder, FakeEngine(tokenizer, [ExecutorError("broken"), "fine"]))
+    with pytest.raises(ExecutorError):
+        ask(conversation, "one")
+    assert conversation.messages == []
+    assert ask(conversation, "one") == "fine"
+
+
+def test_a_chat_over_the_context_is_refused_with_both_counts(folder: Path, tokenizer: Tokenizer) -> None:
+    engine = FakeEngine(tokenizer, ["x" * 30, "y"])
+    conversation = open_conversation(folder, engine, context=80)
+    ask(conversation, "one")
+    before = list(conversation.messages)
+    with pytest.raises(RequestError, match=r"this chat has \d+ tokens, the context 80.*/clear"):
+        ask(conversation, "z" * 40)
+    assert conversation.messages == before
+    assert len(engine.prompts) == 1
+
+
+def test_an_answer_stays_inside_the_context(folder: Path, tokenizer: Tokenizer) -> None:
+    engine = FakeEngine(tokenizer, ["x" * 500])
+    conversation = open_conversation(folder, engine, context=100)
+    ask(conversation, "one")
+    assert len(engine.prompts[0]) + engine.requests[0][1] == 100
+
+
+def test_the_system_message_is_in_every_prompt(folder: Path, tokenizer: Tokenizer) -> None:
+    engine = FakeEngine(tokenizer, ["a", "b"])
+    conversation = open_conversation(folder, engine, system="Be brief <|im_end|>")
+    ask(conversation, "one")
+    ask(conversation, "two")
+    for prompt in engine.prompts:
+        assert tokenizer.decode(prompt, specials=True).startswith("<|im_start|>system\nBe brief <|im_end|><|im_end|>\n")
+        assert prompt.count(END) == tokenizer.decode(prompt, specials=True).count("<|im_end|>") - 1
+
+
+def test_messages_become_nfc_and_empty_ones_are_refused(folder: Path, tokenizer: Tokenizer) -> None:
+    conversation = open_conversation(folder, FakeEngine(tokenizer, ["a"]))
+    ask(conversation, "e\u0301")
+    assert conversation.messages[0]["content"] == "\xe9"
+    with pytest.raises(RequestError, match="the message is empty"):
+        ask(conversation, "")
+
+
+def test_clearing_forgets_the_turns(folder: Path, tokenizer: Tokenizer) -> None:
+    engine = FakeEngine(tokenizer, ["a", "b"])
+    conversation = open_conversation(folder, engine)
+    ask(conversation, "one")
+    assert conversation.used_tokens() > 0
+    conversation.clear()
+    assert conversation.used_tokens() == 0
+    ask(conversation, "one")
+    assert engine.prompts[0] == engine.prompts[1]
