@@ -62,11 +62,11 @@ def planned_engine(source: Source, tier: Tier, requantise: bool) -> CpuPlan:
         tensors.append(PlanTensor(name, kind, outputs, inputs, group, minima, offset, core.tensor_bytes(record)))
         offset = -(-(offset + tensors[-1].bytes) // WEIGHT_ALIGN) * WEIGHT_ALIGN
 
-    for name in source.tensor_names():
-        form = converter.form(name)
-        place(name, form.kind, form.shape, form.group, form.has_minima)
     bases = {layer.rope_base: f"inv_freq.{i}" for i, layer in enumerate(source.spec.layers)}
     for name in bases.values():
         place(name, "fp32", (source.spec.head_dim // 2,), 0, False)
+    for name in source.tensor_names():
+        form = converter.form(name)
+        place(name, form.kind, form.shape, form.group, form.has_minima)
     steps = tuple(PlanStep("attend", {"inv_freq": bases[layer.rope_base]}, {}) for layer in source.spec.layers)
     return CpuPlan(tuple(tensors), steps)

@@ -25,6 +25,7 @@ from engines.portable.export import write_portable
 from engines.portable.metadata import ExportReport
 from engines.reference.ort import OrtReference
 from engines.sources.base import Source
+from engines.sources.exact import ExactSource
 
 TEXT = "factbook"  # calibration/texts
 STORED_ROWS = SEAL_TOKENS  # of each stored prompt
@@ -98,14 +99,15 @@ def prove(
 ) -> Measured:
     """Measures the package in `folder` (engine and tokenizer are enough) over `tokens` tokens of the text.
 
-    `exported` is the portable ONNX of the tier. The source's own is written beside it where a weight differs.
+    `exported` is the portable ONNX of the tier. The source's own is written beside it where a weight
+    differs, without the rounding that reading some formats brings.
     """
     windows = text_windows(Tokenizer.open(folder / "tokenizer"), tokens, window)
     reference = OrtReference(exported.path, available_threads())
     original = reference
     if exported.rounded:
         path = exported.path.with_name("source.onnx")
-        original = OrtReference(write_portable(source, None, path, progress=progress).path, available_threads())
+        original = OrtReference(write_portable(ExactSource(source), None, path, progress=progress).path, available_threads())
     with open_teacher(folder / "engine", source.spec, window) as teacher:
         return _measure(teacher, reference, original, windows, progress)
 

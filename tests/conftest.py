@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
+import edge
 from edge.errors import PullError
 from edge.progress import SilentProgress
 from edge.pull import pull_model
+
+VERIFY_TOKENS = 1100  # more than a window of the text, and twice the window of Gemma
 
 
 def _pulled(name: str) -> Path:
@@ -19,6 +23,16 @@ def _pulled(name: str) -> Path:
         if os.environ.get("CI") == "true":
             raise
         pytest.skip(f"needs the model {name}: {error}")
+
+
+@pytest.fixture(scope="session")
+def edge_command() -> list[str]:
+    """The command `edge` as a process of its own, with the code that this process has: a checkout in the current folder,
+    without its native core, must not come first."""
+    code = (
+        f"import sys; sys.path[0] = {str(Path(edge.__file__).parents[1])!r}; from edge.cli.main import main; main(sys.argv[1:])"
+    )
+    return [sys.executable, "-c", code]
 
 
 @pytest.fixture(scope="session")
@@ -33,8 +47,34 @@ def gemma3_gguf() -> Path:
     return _pulled("gemma-3-270m")
 
 
+@pytest.fixture(scope="session")
+def smollm2_package(smollm2_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """SmolLM2 as an int4 package for the cpu target, proved on little text. Do not change it."""
+    return _built(smollm2_gguf, "smollm2-135m-instruct", tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def gemma3_package(gemma3_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Gemma-3-270M as an int4 package for the cpu target; its text crosses the sliding window. Do not change it."""
+    return _built(gemma3_gguf, "gemma-3-270m", tmp_path_factory)
+
+
+def _built(model: Path, name: str, folders: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("edge._core", reason="needs the native core: pip install .")
+    pytest.importorskip("onnxruntime", reason="needs the build extra")
+    from engines.build import build_package
+
+    out = folders.mktemp("package") / f"{name}.edge"
+    build_package(model, model_name=name, tier="int4", target="cpu", out=out, verify_tokens=VERIFY_TOKENS)
+    return out
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Who asks for a real model is marked `real`, so that `-m "not real"` needs no network."""
+    """Who asks for a real model is marked `real`, so that `-m "not real"` needs no network; who asks for what only the
+    build extra can make is marked `build`."""
     for item in items:
-        if {"smollm2_gguf", "gemma3_gguf"} & set(getattr(item, "fixturenames", ())):
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if {"smollm2_gguf", "gemma3_gguf"} & fixtures:
             item.add_marker(pytest.mark.real)
+        if {"tiny_gguf", "smollm2_package", "gemma3_package"} & fixtures:
+            item.add_marker(pytest.mark.build)

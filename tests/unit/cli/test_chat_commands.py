@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-
 from fake_chat import FakeEngine, open_conversation
 from tiny_tokenizers import parts_of, written
 from vocabulary import BYTE_LEVEL, CHATML

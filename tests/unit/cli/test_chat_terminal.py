@@ -24,7 +24,7 @@ from edge.cli.conversation import AnswerFigures
 from edge.cli.line_editor import PlainEditor, is_open, without_fences
 
 SCRIPT = Path(__file__).with_name("fake_chat.py")
-PATIENCE_S = 60.0  # for a machine that is busy; nothing waits this long when all is well
+PATIENCE_S = 30.0  # for a machine that is busy; nothing waits this long when all is well
 CTRL_C, CTRL_D, ENTER, ALT_ENTER = "\x03", "\x04", "\r", "\x1b\r"
 PASTE, PASTE_END = "\x1b[200~", "\x1b[201~"
 FIGURES = " | memory "
@@ -82,19 +82,19 @@ class Terminal:
 
     def ask(self, text: str) -> str:
         """Sends a message and waits for the end of its answer."""
-        self.wait_for(">>> ")
+        self.wait_for(">>>")
         self.type(text + ENTER)
         return self.wait_for(FIGURES)
 
     def messages(self, file: Path) -> list[dict[str, str]]:
-        self.wait_for(">>> ")
+        self.wait_for(">>>")
         self.type(f"/save {file}{ENTER}")
         self.wait_for("messages saved")
         found: list[dict[str, str]] = json.loads(file.read_text(encoding="utf-8"))["messages"]
         return found
 
     def leave(self) -> int:
-        self.wait_for(">>> ")
+        self.wait_for(">>>")
         self.type(CTRL_D)
         return self.process.wait(PATIENCE_S)
 
@@ -112,12 +112,12 @@ def terminal(folder: Path, tmp_path: Path) -> Iterator[Terminal]:
 
 
 def test_ctrl_c_stops_the_answer_only_and_ctrl_d_leaves(terminal: Terminal, tmp_path: Path) -> None:
-    terminal.wait_for(">>> ")
+    terminal.wait_for(">>>")
     terminal.type("first" + ENTER)
     terminal.wait_for("answer 0")
     terminal.type(CTRL_C)
     assert "stopped" in terminal.wait_for("]\x1b[0m")
-    terminal.wait_for(">>> ")
+    terminal.wait_for(">>>")
     terminal.type("half a line" + CTRL_C)
     terminal.wait_for("Ctrl-D or /bye leaves")
     first = terminal.messages(tmp_path / "chat.json")
@@ -134,7 +134,7 @@ def test_pasted_lines_quoted_lines_and_alt_enter_are_one_message(folder: Path, t
         f'"""{ENTER}one{ENTER}two{ENTER}"""',
         f"three{ALT_ENTER}four",
     ):
-        terminal.wait_for(">>> ")
+        terminal.wait_for(">>>")
         terminal.type(keys + ENTER)
         terminal.wait_for("answer ")
         terminal.type(CTRL_C)
@@ -146,22 +146,22 @@ def test_pasted_lines_quoted_lines_and_alt_enter_are_one_message(folder: Path, t
 
 
 def test_commands_and_mistakes_keep_the_chat_open(terminal: Terminal) -> None:
-    terminal.wait_for(">>> ")
+    terminal.wait_for(">>>")
     terminal.type("/sho" + ENTER)
     terminal.wait_for("edge: no command /sho. Did you mean /show?")
-    terminal.wait_for(">>> ")
+    terminal.wait_for(">>>")
     terminal.type("/set max-tokens 5" + ENTER)
     terminal.wait_for("max-tokens = 5")
     answer = terminal.ask("first")
     assert "\x1b[2m[5 tokens | " in answer, "figures are dim"
     assert "cut at max-tokens 5" in terminal.wait_for("]")
-    terminal.wait_for(">>> ")
+    terminal.wait_for(">>>")
     terminal.type("/bye" + ENTER)
     assert terminal.process.wait(PATIENCE_S) == 0
 
 
 def test_history_is_for_its_owner_only(terminal: Terminal, tmp_path: Path) -> None:
-    terminal.wait_for(">>> ")
+    terminal.wait_for(">>>")
     terminal.type("/show" + ENTER)
     terminal.wait_for("turns")
     assert terminal.leave() == 0
@@ -173,18 +173,19 @@ def test_history_is_for_its_owner_only(terminal: Terminal, tmp_path: Path) -> No
 def test_a_history_that_cannot_be_kept_is_said(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     terminal = Terminal(folder, tmp_path / "file", NO_COLOR="1")
-    assert "history is not kept" in terminal.wait_for(">>> ")
-    terminal.seen = ">>> "
+    assert "history is not kept" in terminal.wait_for(">>>")
+    terminal.seen = ">>>"
     assert terminal.leave() == 0
     terminal.close()
 
 
 def test_a_pipe_is_answered_line_by_line(folder: Path, tmp_path: Path) -> None:
     lines = 'first\n\n/set max-tokens 3\n"""\ntwo 日\nlines\n"""\n/save chat.json\n'
-    done = subprocess.run([sys.executable, str(SCRIPT), str(folder), "2048"], input=lines.encode(), capture_output=True, cwd=tmp_path,
-                          env=environment(tmp_path, LC_ALL="C", PYTHONUTF8="0"), timeout=PATIENCE_S, check=True)  # fmt: skip
+    done = subprocess.run([sys.executable, str(SCRIPT), str(folder), "2048"], input=lines.encode(), capture_output=True,
+                          env=environment(tmp_path, LC_ALL="C", PYTHONUTF8="0"), cwd=tmp_path, timeout=PATIENCE_S,
+                          check=True)  # fmt: skip
     out = done.stdout.decode()
-    assert out.splitlines()[1] == "ans"
+    assert out.splitlines()[1] == "answ"
     assert ">>>" not in out and "\x1b" not in out + done.stderr.decode()
     saved = json.loads((tmp_path / "chat.json").read_text(encoding="utf-8"))["messages"]
     assert [message["content"] for message in saved if message["role"] == "user"] == ["first", "two 日\nlines"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from fake_chat import END, FakeEngine, open_conversation
 from tiny_tokenizers import parts_of, written
 from vocabulary import BYTE_LEVEL, CHATML

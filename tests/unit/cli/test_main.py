@@ -16,12 +16,11 @@ import edge
 from edge.cli import main as cli
 from edge.errors import PackageError
 
-RUN = [sys.executable, "-c", "import sys; from edge.cli.main import main; main(sys.argv[1:])"]
 HEAVY = ("numpy", "tokenizers", "rich", "prompt_toolkit", "jinja2", "onnx", "onnxruntime", "yaml", "psutil", "gguf")
 
 
-def run(*words: str, **changes: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([*RUN, *words], capture_output=True, env={**os.environ, **changes}, check=False, timeout=60)
+def run(command: list[str], *words: str, **changes: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([*command, *words], capture_output=True, env={**os.environ, **changes}, check=False, timeout=60)
 
 
 def fail_with(error: BaseException, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> tuple[object, str]:
@@ -67,8 +66,8 @@ def test_a_bug_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch, caps
         (["bench", "a.edge", "--decode", "x"], b"edge: Invalid value for '--decode': 'x' is not a valid integer"),
     ],
 )
-def test_wrong_usage_exits_with_two_and_points_to_the_help(words: list[str], line: bytes) -> None:
-    done = run(*words)
+def test_wrong_usage_exits_with_two_and_points_to_the_help(words: list[str], line: bytes, edge_command: list[str]) -> None:
+    done = run(edge_command, *words)
     assert done.returncode == 2
     assert done.stderr.startswith(line)
     assert done.stderr.count(b"\n") == 1
@@ -137,16 +136,16 @@ def test_edge_never_imports_upwards() -> None:
 
 
 @pytest.mark.parametrize("locale", [{"LC_ALL": "C"}, {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}])
-def test_a_letter_that_the_locale_lacks_stops_nothing(locale: dict[str, str]) -> None:
-    done = run("inspect", "Rifé 日本.edge", **locale)
+def test_a_letter_that_the_locale_lacks_stops_nothing(locale: dict[str, str], edge_command: list[str]) -> None:
+    done = run(edge_command, "inspect", "Rifé 日本.edge", **locale)
     assert done.returncode == 1
     assert done.stderr.startswith(b"edge: ")
     assert b"Traceback" not in done.stderr
 
 
-def test_a_reader_that_leaves_is_not_an_error() -> None:
-    """`edge --help | true`: stdout is closed before anything is written."""
-    process = subprocess.Popen([*RUN, "pull", "--list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+def test_a_reader_that_leaves_is_not_an_error(edge_command: list[str]) -> None:
+    """`edge pull --list | true`: the reader is gone before anything is written."""
+    process = subprocess.Popen([*edge_command, "pull", "--list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stderr is not None
     process.stdout.close()
