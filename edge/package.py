@@ -14,7 +14,7 @@ from edge.spec import ModelSpec
 
 PLAN = "engine/plan.json"
 WEIGHTS = "engine/weights.bin"
-TOKENIZER = "tokenizer/tokenizer.json"
+TOKENIZER = "tokenizer/tables.bin"
 TOKENIZER_CONFIG = "tokenizer/tokenizer_config.json"
 
 # Files that an engine of a target cannot run without.

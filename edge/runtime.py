@@ -23,7 +23,7 @@ from edge.load import check_fits, check_prompt, resolve_limits
 from edge.manifest import Limits
 from edge.package import Package
 from edge.pages.budget import plan_pool
-from edge.pages.geometry import PoolSize, cut_pool, extents_of, page_groups, pages_for
+from edge.pages.geometry import PoolSize, cut_pool, extents_of, fit_pool, page_groups, pages_for
 from edge.pages.pool import Pool
 from edge.pages.sequence import SequencePages
 from edge.queues import Queues
@@ -59,7 +59,9 @@ class Runtime:
         self._events: list[TokenEvent] = []  # since the last step
         self._inboxes: dict[int, deque[TokenEvent]] = {}  # by request, of those that `events` serves
         self._numbers = 0
-        self._has_warned = False
+        # A pool that holds all that these limits allow may fill up; that is no news.
+        needed = fit_pool(spec, limits.max_context, limits.max_sequences, config.slab_bytes).pool_bytes
+        self._is_watched = pool_size.pool_bytes < needed
         self._stats = RuntimeStats(self._pool.counts())
 
     @classmethod
@@ -303,6 +305,6 @@ class Runtime:
         copied = sum(self._groups[move.group].extent(move.value).bytes for move in step_plan.page_moves)
         self._stats = self._stats.with_step(sum(sizes) - decode, decode, seconds, copied)
         share = self._pool.used_bytes / self.pool_size.pool_bytes
-        if share > self._config.pool_warn_share and not self._has_warned:
-            self._has_warned = True
+        if self._is_watched and share > self._config.pool_warn_share:
+            self._is_watched = False  # said once
             _log.warning("pool: %.0f %% of %.1f MiB in use", 100 * share, self.pool_size.pool_bytes / 2**20)

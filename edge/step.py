@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 
@@ -16,14 +17,12 @@ def pack_step(
     chunks: Sequence[Chunk], moves: Sequence[PageMove], sequences: Sequence[SequenceTokens], lease: Lease
 ) -> StepInput:
     """The input of a step; sequence b of `sequences` runs chunk b. New pages come from `lease`, tables stay as they are."""
-    counts = [chunk.end - chunk.start for chunk in chunks]
-    query_start = np.zeros(len(chunks) + 1, np.int32)
-    np.cumsum(counts, out=query_start[1:])
+    query_start = [0, *accumulate(chunk.end - chunk.start for chunk in chunks)]
     tokens = [sequence.token_ids[chunk.start : chunk.end] for chunk, sequence in zip(chunks, sequences, strict=True)]
     tables = [sequence.pages.place(chunk.end, lease) for chunk, sequence in zip(chunks, sequences, strict=True)]
     return StepInput(
         token_ids=np.array([token for part in tokens for token in part], np.int32),
-        query_start=query_start,
+        query_start=np.array(query_start, np.int32),
         kv_len=np.array([chunk.end for chunk in chunks], np.int32),
         page_table=np.stack(tables, axis=1),
         page_moves=np.array([(m.group, int(m.value), m.source, m.target) for m in moves], np.int32).reshape(-1, 4),

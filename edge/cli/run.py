@@ -29,6 +29,7 @@ from edge.cli.options import (
 )
 from edge.errors import RequestError
 from edge.monitors.memory import process_memory
+from edge.text.normalise import prompt_text
 
 if TYPE_CHECKING:
     from edge.package import Package
@@ -97,6 +98,8 @@ def command(
     package = Package.open(path, force=force)
     tokenizer = Tokenizer.open(package.path / "tokenizer")
     ids = _prompt_ids(package, tokenizer, prompt, system=system, raw=raw, template_file=chat_template_file)
+    if context is None:  # one question: as much as it can need, rather than the room of a conversation
+        context = min(len(ids) + max_tokens, package.manifest.limits.max_context)
     plan = package_plan(package, context=context, threads=threads)
     with open_runtime(package, plan, threads=threads, isa=isa, ignore_budget=ignore_budget) as runtime:
         answer = _answer(runtime, tokenizer, ids, sampling, max_tokens, stops, show=not as_json)
@@ -113,21 +116,16 @@ def _split(words: tuple[str, ...], model: Path | None) -> tuple[Path, str]:
         return path, " ".join(rest)
     if not rest and sys.stdin.isatty():
         raise click.UsageError("no prompt. Give one, or feed it through a pipe", click.get_current_context())
-    data = sys.stdin.buffer.read()
-    try:
-        return path, data.decode("utf-8").removesuffix("\n")
-    except UnicodeDecodeError as error:
-        raise RequestError(f"standard input: byte {error.start} is not UTF-8. Convert the text to UTF-8") from error
+    return path, prompt_text(sys.stdin.buffer.read().removesuffix(b"\n"), "standard input")
 
 
 def _prompt_ids(
     package: Package, tokenizer: Tokenizer, prompt: str, *, system: str | None, raw: bool, template_file: Path | None
 ) -> list[int]:
     """Token ids of the prompt: through the chat template where there is one and `raw` does not forbid it."""
-    if not prompt:
-        raise RequestError("the prompt is empty. Give at least one character")
     from edge.text.template import FILE_NAME, ChatTemplate, render_chat
 
+    prompt = prompt_text(prompt, "the prompt")
     folder = package.path / "tokenizer"
     has_template = template_file is not None or tokenizer.config.chat_template is not None or (folder / FILE_NAME).is_file()
     if raw or not has_template:

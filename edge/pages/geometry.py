@@ -107,8 +107,9 @@ def extents_of(groups: tuple[GroupPages, ...], pages: tuple[int, ...]) -> Counte
     """The extents in so many pages of each layer group."""
     extents: Counter[ExtentKind] = Counter()
     for group, count in zip(groups, pages, strict=True):
-        extents[group.key] += count
-        extents[group.value] += count
+        if count:  # most steps decode inside a page and need none
+            extents[group.key] += count
+            extents[group.value] += count
     return extents
 
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from edge import footprint
+from edge.cli.main import main
+from edge.executors.native import NativeExecutor
+from edge.monitors.memory import MachineMemory
 
 pytestmark = [pytest.mark.native, pytest.mark.build]
 
@@ -245,6 +251,35 @@ def test_a_package_in_a_read_only_folder_runs(edge: Edge, chat_package: Path, tm
     finally:
         for path in (copy, *copy.rglob("*")):
             path.chmod(0o755)
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_allocated(
+    chat_package: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(footprint, "machine_memory", lambda: MachineMemory(total=30_000_000, available=30_000_000))
+    monkeypatch.setattr(NativeExecutor, "open", lambda *_, **__: pytest.fail("the engine was opened"))
+    for words in (["run", str(chat_package), "hello"], ["bench", str(chat_package), "--prompt", "300"]):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        line = capsys.readouterr().err
+        assert ended.value.code == 1
+        assert "30 MB are available" in line
+        assert "--ignore-budget" in line
+    with pytest.raises(pytest.fail.Exception, match="the engine was opened"):
+        main(["run", str(chat_package), "hello", "--ignore-budget"])
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_run_that_is_ended_by_a_signal_says_nothing_more(
+    number: signal.Signals, code: int, chat_package: Path, edge_command: list[str]
+) -> None:
+    words = ["run", str(chat_package), "hello", "--raw", "-n", "400", "--temp", "1", "-s", "1"]
+    process = subprocess.Popen([*edge_command, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.read(1)  # the answer has begun
+    process.send_signal(number)
+    _, message = process.communicate(timeout=60)
+    assert (process.returncode, message) == (code, b"")
 
 
 def test_bench_prints_one_json_line_with_every_figure(edge: Edge, chat_package: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -237,3 +238,31 @@ def test_head_dims_of_real_models_run(build: Callable[[TinyModel, str], Built]) 
         built = build(model, "int4")
         ids = _ids(built.spec, 140)
         assert np.array_equal(built.logits(ids), built.logits(ids, isa="plain", threads=1))
+
+
+def _run_often(teacher: Teacher, ids: list[int]) -> None:
+    for _ in range(1000):
+        next(teacher.rows(ids))
+
+
+def test_a_cancelled_step_ends_early_and_the_engine_goes_on(build: Callable[[str, str], Built]) -> None:
+    built = build("llama_published", "int4")
+    teacher = built.teacher(isa="plain", threads=1)
+    ids = _ids(built.spec, 128)
+    expected = next(teacher.rows(ids)).copy()
+    stop = threading.Event()
+
+    def keep_cancelling() -> None:
+        while not stop.wait(0.0005):
+            teacher.executor.cancel()
+
+    canceller = threading.Thread(target=keep_cancelling)
+    canceller.start()
+    try:
+        with pytest.raises(ExecutorError, match="cancelled"):
+            _run_often(teacher, ids)
+    finally:
+        stop.set()
+        canceller.join()
+    assert np.array_equal(next(teacher.rows(ids)), expected)
+    teacher.executor.close()

@@ -1,4 +1,4 @@
-"""An engine that knows its answers, and a chat with it: `python fake_chat.py TOKENIZER_FOLDER [CONTEXT]`."""
+"""An engine that knows its answers, and a chat with it: `python fake_chat.py TOKENIZER_FOLDER CONTEXT SECONDS_PER_TOKEN`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     tokenizer = Tokenizer.open(folder)
     answers: list[str | list[int] | EdgeError] = [f"answer {n} " + "and the world " * 200 for n in range(9)]
-    conversation = open_conversation(folder, FakeEngine(tokenizer, answers, delay_s=0.01), int(sys.argv[2]))
+    conversation = open_conversation(folder, FakeEngine(tokenizer, answers, delay_s=float(sys.argv[3])), int(sys.argv[2]))
     talk(conversation, _editor(), sys.stdout, sys.stderr)
 
 

@@ -55,7 +55,7 @@ class Terminal:
     def __init__(self, folder: Path, home: Path, context: int = 2048, **variables: str) -> None:
         self.master, slave = pty.openpty()
         self.process = subprocess.Popen(
-            [sys.executable, str(SCRIPT), str(folder), str(context)],
+            [sys.executable, str(SCRIPT), str(folder), str(context), "0.01"],
             stdin=slave, stdout=slave, stderr=slave, env=environment(home, **variables), start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )  # fmt: skip
@@ -122,7 +122,7 @@ def test_ctrl_c_stops_the_answer_only_and_ctrl_d_leaves(terminal: Terminal, tmp_
     terminal.wait_for("Ctrl-D or /bye leaves")
     first = terminal.messages(tmp_path / "chat.json")
     assert [message["role"] for message in first] == ["user", "assistant"]
-    assert first[1]["content"].startswith("answer 0 and the world")
+    assert first[1]["content"].startswith("answer 0")
     assert len(first[1]["content"]) < 1000, "the rest was never made"
     assert terminal.leave() == 0
 
@@ -181,7 +181,7 @@ def test_a_history_that_cannot_be_kept_is_said(folder: Path, tmp_path: Path) -> 
 
 def test_a_pipe_is_answered_line_by_line(folder: Path, tmp_path: Path) -> None:
     lines = 'first\n\n/set max-tokens 3\n"""\ntwo 日\nlines\n"""\n/save chat.json\n'
-    done = subprocess.run([sys.executable, str(SCRIPT), str(folder), "2048"], input=lines.encode(), capture_output=True,
+    done = subprocess.run([sys.executable, str(SCRIPT), str(folder), "2048", "0"], input=lines.encode(), capture_output=True,
                           env=environment(tmp_path, LC_ALL="C", PYTHONUTF8="0"), cwd=tmp_path, timeout=PATIENCE_S,
                           check=True)  # fmt: skip
     out = done.stdout.decode()
@@ -195,7 +195,7 @@ def test_a_pipe_is_answered_line_by_line(folder: Path, tmp_path: Path) -> None:
     ("data", "named"), [(b"/nope\n", "no command /nope"), (b"a\n\xe6\xad\n", "line 2 of standard input: byte 0")]
 )
 def test_a_mistake_in_a_pipe_ends_it(folder: Path, tmp_path: Path, data: bytes, named: str) -> None:
-    done = subprocess.run([sys.executable, str(SCRIPT), str(folder), "2048"], input=data, capture_output=True,
+    done = subprocess.run([sys.executable, str(SCRIPT), str(folder), "2048", "0"], input=data, capture_output=True,
                           env=environment(tmp_path), timeout=PATIENCE_S)  # fmt: skip
     assert done.returncode != 0
     assert named in done.stderr.decode()

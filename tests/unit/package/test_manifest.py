@@ -143,7 +143,7 @@ def test_what_is_wrong_is_named_with_its_key(change: Callable[[dict[str, Any]], 
         ('{"format_version": NaN}', "NaN is not a number"),
         ('{"format_version": -Infinity}', "-Infinity is not a number"),
         ("[" * 100_000, "nested too deeply"),
-        ("9" * 5000, "4300 digits"),
+        ("9" * 5000, "4300"),
         ("{}", "format_version: expected a whole number, found null"),
     ],
 )

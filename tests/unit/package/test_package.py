@@ -18,7 +18,7 @@ from edge.progress import SilentProgress
 FILES = {
     "engine/plan.json": b"{}",
     "engine/weights.bin": bytes(range(256)) * 64,
-    "tokenizer/tokenizer.json": b"{}",
+    "tokenizer/tables.bin": b"{}",
     "tokenizer/tokenizer_config.json": b"{}",
 }
 LIMITS = {"kl_mean": 0.01, "top1": 0.95, "perplexity_ratio": 1.01}
@@ -121,8 +121,8 @@ def test_a_file_of_another_size_is_refused_with_both_sizes(tmp_path: Path) -> No
 
 def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
     folder = write(tmp_path)
-    (folder / "tokenizer/tokenizer.json").unlink()
-    assert "tokenizer.json: No such file" in refusal(folder)
+    (folder / "tokenizer/tables.bin").unlink()
+    assert "tables.bin: No such file" in refusal(folder)
 
 
 def test_a_manifest_without_a_needed_file_is_refused(tmp_path: Path) -> None:

@@ -275,13 +275,20 @@ def test_figures_count_tokens_steps_and_bytes(bench_of: BenchOf) -> None:
     assert all(event.logprob < 0 for event in events)
 
 
-def test_a_nearly_full_pool_is_reported_once(bench_of: BenchOf, caplog: pytest.LogCaptureFixture) -> None:
-    bench = bench_of(windows=(0,), context=128, sequences=1)
+def test_a_nearly_full_pool_that_could_overflow_is_reported_once(bench_of: BenchOf, caplog: pytest.LogCaptureFixture) -> None:
+    bench = bench_of(windows=(0,), context=256, sequences=1, pool_share=0.5)
     with caplog.at_level(logging.WARNING):
         for seed in range(2):
             list(bench.runtime.generate(prompt(100, seed), GREEDY, 20))
     assert [record.name for record in caplog.records] == ["edge.runtime"]
     assert "100 %" in caplog.text
+
+
+def test_a_full_pool_that_fits_everything_is_no_news(bench_of: BenchOf, caplog: pytest.LogCaptureFixture) -> None:
+    bench = bench_of(windows=(0,), context=128, sequences=1)
+    with caplog.at_level(logging.WARNING):
+        list(bench.runtime.generate(prompt(100), GREEDY, 20))
+    assert not caplog.records
 
 
 def test_cut_points_of_a_prompt_reach_the_scheduler(bench_of: BenchOf) -> None:

@@ -43,8 +43,10 @@ def test_top_k_keeps_the_best_k_and_more_than_the_vocabulary_is_all() -> None:
 
 def test_top_k_breaks_ties_by_the_lowest_id() -> None:
     logits = np.random.default_rng(1).integers(0, 2, 5000).astype(np.float32)
-    best = set(np.flatnonzero(logits)[:5].tolist())
-    assert {sample(logits, SamplingParams(temperature=1.0, top_k=5, seed=5), [], position) for position in range(200)} == best
+    logits[[4000, 4500]] = 2.0
+    ones = np.flatnonzero(logits == 1.0)
+    params = SamplingParams(temperature=5.0, top_k=7, seed=5)
+    assert {sample(logits, params, [], position) for position in range(300)} == {4000, 4500, *ones[:5].tolist()}
 
 
 def test_top_p_keeps_the_fewest_that_reach_the_share() -> None:

@@ -1,0 +1,82 @@
+"""Places of requests: arrival, preemption, idle sessions."""
+
+from __future__ import annotations
+
+from edge.pages.geometry import ExtentKind, GroupPages, PoolSize, extents_of
+from edge.pages.pool import Pool
+from edge.pages.sequence import SequencePages
+from edge.queues import Queues
+from edge.request import Request, SequenceTokens
+from edge.sampling import SamplingParams
+from edge.scheduler.state import State, StepLimits
+
+GROUPS = (GroupPages(0, ExtentKind("fp16", 1024), ExtentKind("fp16", 1024)),)
+POOL = Pool(PoolSize(64 * 1024, 4096))
+
+
+def make_request(number: int, tokens: int = 40) -> Request:
+    sequence = SequenceTokens(100 + number, False, SequencePages(POOL, GROUPS, 8), [1] * tokens)
+    return Request(number, sequence, tokens, 0, SamplingParams(seed=1), 5, frozenset(), (), 0.0)
+
+
+def compute(request: Request, tokens: int) -> None:
+    pages = request.sequence.pages
+    with POOL.reserve(extents_of(GROUPS, (pages.missing(tokens),))) as lease:
+        words = pages.place(tokens, lease)
+        lease.commit()
+    pages.commit(words, tokens)
+
+
+def state(queues: Queues) -> State:
+    return queues.state(POOL.room(GROUPS))
+
+
+def numbers(of: State) -> tuple[list[int], list[int]]:
+    return [each.request for each in of.running], [each.request for each in of.waiting]
+
+
+def make_queues(count: int, running: int) -> tuple[Queues, list[Request]]:
+    queues, requests = Queues(StepLimits(256, 4, 128)), [make_request(number) for number in range(count)]
+    for request in requests:
+        queues.add(request)
+    queues.admit(running)
+    return queues, requests
+
+
+def test_a_preempted_request_waits_in_front_without_pages() -> None:
+    queues, requests = make_queues(5, 3)
+    compute(requests[2], 40)
+    queues.preempt(2)
+    assert numbers(state(queues)) == ([0, 1], [2, 3, 4])
+    assert requests[2].sequence.pages.held() == 0 and state(queues).waiting[0].pages_to_known == (2,)
+
+
+def test_the_last_one_that_ran_runs_alone_until_it_ends() -> None:
+    queues, requests = make_queues(3, 2)
+    queues.preempt(1)
+    assert not state(queues).alone
+    queues.preempt(0)
+    assert state(queues).alone and numbers(state(queues)) == ([], [0, 1, 2])
+    queues.admit(1)
+    queues.remove(requests[1], keep_pages=False)
+    assert state(queues).alone
+    queues.remove(requests[0], keep_pages=False)
+    assert not state(queues).alone
+
+
+def test_idle_sessions_come_before_waiting_requests_of_which_the_youngest_first() -> None:
+    queues, requests = make_queues(5, 2)
+    for request in requests:
+        compute(request, 20)
+    for number in (1, 0):
+        requests[number].sequence.is_kept = True
+        queues.remove(requests[number], keep_pages=True)
+    assert state(queues).idle == (101, 100, 104, 103, 102)
+    for owner in state(queues).idle:
+        queues.give_up(owner)
+    assert state(queues).idle == () and POOL.used_bytes == 0
+
+
+def test_the_scheduler_sees_no_more_waiting_requests_than_could_run() -> None:
+    queues, _ = make_queues(50, 0)
+    assert numbers(state(queues)) == ([], [0, 1, 2, 3])
