@@ -115,7 +115,7 @@ make_venv() {
 pip_install() {
   local venv=$1
   shift
-  run "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
+  run "$venv/bin/python" -m pip install --quiet --quiet --disable-pip-version-check "$@"
 }
 
 # --- install ---------------------------------------------------------------------------------------------------

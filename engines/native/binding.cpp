@@ -161,8 +161,8 @@ NB_MODULE(_core, m) {
       "workspace_bytes",
       [](const Input<int64_t, 2> &tensors, const nb::bytes &ops, const std::vector<int32_t> &shape,
          const std::vector<int32_t> &limits, int threads) {
-        return edge::Engine::workspace_bytes(read_records(tensors), read_ops(ops), read_shape(shape), read_limits(limits),
-                                             threads);
+        return edge::lay_out(nullptr, read_records(tensors), read_ops(ops), read_shape(shape), read_limits(limits), threads)
+            .bytes;
       },
       nb::arg("tensors"), nb::arg("ops"), nb::arg("shape"), nb::arg("limits"), nb::arg("threads"));
   m.def("tensor_bytes", [](const std::vector<int64_t> &record) {

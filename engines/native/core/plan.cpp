@@ -1,0 +1,149 @@
+#include "plan.h"
+
+#include <algorithm>
+
+#include "sizes.h"
+
+namespace edge {
+namespace {
+
+constexpr int32_t UNSEEN = -1;
+
+// Looks tensors up by index; NO_TENSOR and strangers are never good.
+struct Tensors {
+  const std::vector<TensorRecord> &records;
+
+  bool known(int32_t index, bool matrix) const {
+    return index >= 0 && index < static_cast<int32_t>(records.size()) && (records[index].kind != WeightKind::fp32) == matrix;
+  }
+  bool matrix(int32_t index, int64_t outputs, int64_t inputs) const {
+    return known(index, true) && records[index].outputs == outputs && records[index].inputs == inputs;
+  }
+  bool vector(int32_t index, int32_t size) const { return known(index, false) && records[index].outputs == size; }
+  bool vector_or_none(int32_t index, int32_t size) const { return index == NO_TENSOR || vector(index, size); }
+};
+
+Status check_tensor(const TensorRecord &tensor, int where, int64_t file_bytes) {
+  if (tensor.kind < 0 || tensor.kind > WeightKind::int4) return {"a tensor has an unknown kind", where};
+  if (tensor.outputs <= 0 || tensor.inputs <= 0) return {"a tensor has an empty shape", where};
+  if (tensor.kind == WeightKind::int8 && tensor.group != 16 && tensor.group != 32) {
+    return {"an int8 tensor has a group other than 16 and 32", where};
+  }
+  if (tensor.kind == WeightKind::int4 && tensor.group != 32) return {"an int4 tensor has a group other than 32", where};
+  if (tensor.offset < 0 || tensor.offset % WEIGHT_ALIGN || tensor.bytes != tensor_bytes(tensor) ||
+      tensor.offset > file_bytes - tensor.bytes) {
+    return {"a tensor lies outside the weight file or has another size than its shape", where};
+  }
+  return {};
+}
+
+bool fits(const Op &op, const Tensors &tensors, const ModelShape &shape) {
+  const int32_t hidden = shape.hidden_size, middle = shape.intermediate_size;
+  switch (op.code) {
+    case OpCode::embed: return tensors.matrix(op.weight0, shape.vocab_size, hidden);
+    case OpCode::project: {
+      int64_t outputs = 0;
+      for (const int32_t index : {op.weight0, op.weight1, op.weight2}) {
+        if (index == NO_TENSOR) continue;
+        if (!tensors.known(index, true) || tensors.records[index].inputs != hidden) return false;
+        outputs += tensors.records[index].outputs;
+      }
+      return outputs == shape.qkv_width() && tensors.vector(op.norm, hidden);
+    }
+    case OpCode::attend:
+      return tensors.vector(op.inv_freq, shape.head_dim / 2) && tensors.vector_or_none(op.q_norm, shape.head_dim) &&
+             tensors.vector_or_none(op.k_norm, shape.head_dim) && op.group >= 0 && op.group < shape.num_groups &&
+             op.group_layer >= 0 && op.window >= 0;
+    case OpCode::add:
+      return ((op.input == Input::attention && tensors.matrix(op.weight0, hidden, shape.query_width())) ||
+              (op.input == Input::feed_forward && tensors.matrix(op.weight0, hidden, middle))) &&
+             tensors.vector_or_none(op.post_norm, hidden);
+    case OpCode::gated:
+      return tensors.matrix(op.weight0, middle, hidden) && tensors.matrix(op.weight1, middle, hidden) &&
+             tensors.vector(op.norm, hidden) && (op.activation == Activation::silu || op.activation == Activation::gelu_tanh);
+    case OpCode::head: return tensors.matrix(op.weight0, shape.vocab_size, hidden) && tensors.vector(op.norm, hidden);
+    default: return false;
+  }
+}
+
+// Other matrices than a step names must not be there: kernels would read rows in a form that was not prepared for them.
+bool names_no_more(const Op &op) {
+  const bool has_one = op.code == OpCode::embed || op.code == OpCode::add || op.code == OpCode::head;
+  return (op.code == OpCode::project || op.weight2 == NO_TENSOR) && (!has_one || op.weight1 == NO_TENSOR);
+}
+
+}  // namespace
+
+Weight weight_geometry(const TensorRecord &record) {
+  Weight weight{};
+  weight.kind = record.kind;
+  weight.outputs = record.outputs;
+  weight.inputs = static_cast<int32_t>(align_up(record.inputs, STEP));
+  weight.group = record.group;
+  const int64_t inputs = weight.inputs;
+  if (record.kind == WeightKind::fp16) {
+    weight.strip_bytes = inputs * STRIP * 2;
+    return weight;
+  }
+  const int64_t quants = record.kind == WeightKind::int4 ? inputs * STRIP / 2 : inputs * STRIP;
+  const int64_t section = align_up(inputs / record.group * STRIP * 2, ALIGN);
+  weight.scales_offset = align_up(quants, ALIGN);
+  weight.minima_offset = record.minima ? weight.scales_offset + section : 0;
+  weight.strip_bytes = weight.scales_offset + section * (record.minima ? 2 : 1);
+  return weight;
+}
+
+int64_t tensor_bytes(const TensorRecord &record) {
+  if (record.kind == WeightKind::fp32) return static_cast<int64_t>(record.outputs) * 4;
+  return weight_geometry(record).strip_bytes * divide_up(record.outputs, STRIP);
+}
+
+std::vector<int32_t> distinct_rotaries(const std::vector<Op> &ops) {
+  std::vector<int32_t> found;
+  for (const Op &op : ops) {
+    if (op.code == OpCode::attend && std::find(found.begin(), found.end(), op.inv_freq) == found.end()) {
+      found.push_back(op.inv_freq);
+    }
+  }
+  return found;
+}
+
+Status read_plan(const uint8_t *file, int64_t file_bytes, const std::vector<TensorRecord> &tensors, const std::vector<Op> &ops,
+                 const ModelShape &shape, Plan *plan) {
+  if (shape.vocab_size <= 0 || shape.hidden_size <= 0 || shape.intermediate_size <= 0 || shape.num_kv_heads <= 0 ||
+      shape.num_heads < shape.num_kv_heads || shape.num_heads % shape.num_kv_heads || shape.head_dim < 2 ||
+      shape.head_dim % 2 || shape.num_groups <= 0) {
+    return {"the model's shape makes no sense", -1};
+  }
+  plan->shape = shape;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const TensorRecord &tensor = tensors[i];
+    const Status status = check_tensor(tensor, static_cast<int>(i), file_bytes);
+    if (!status.good()) return status;
+    const bool matrix = tensor.kind != WeightKind::fp32;
+    Weight weight = matrix ? weight_geometry(tensor) : Weight{};
+    weight.data = matrix ? file + tensor.offset : nullptr;
+    plan->weights.push_back(weight);
+    plan->vectors.push_back(matrix ? nullptr : reinterpret_cast<const float *>(file + tensor.offset));
+  }
+  plan->windows.assign(shape.num_groups, UNSEEN);
+  plan->group_layers.assign(shape.num_groups, 0);
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const Op &op = ops[i];
+    const int where = static_cast<int>(i);
+    if (!fits(op, {tensors}, shape) || !names_no_more(op)) return {"a step does not fit the model's shapes", where};
+    if (op.code != OpCode::attend) continue;
+    int32_t &window = plan->windows[op.group];
+    if (window != UNSEEN && window != op.window) return {"two layers of a group have different windows", where};
+    window = op.window;
+    plan->group_layers[op.group] = std::max(plan->group_layers[op.group], op.group_layer + 1);
+  }
+  if (std::find(plan->windows.begin(), plan->windows.end(), UNSEEN) != plan->windows.end()) {
+    return {"a layer group has no layers", -1};
+  }
+  plan->ops = ops;
+  plan->rotaries = distinct_rotaries(ops);
+  return {};
+}
+
+}  // namespace edge

@@ -1,0 +1,60 @@
+// What an engine runs: matrices and vectors of one weight file, and the step list over them, checked against each other.
+// Owns nothing: it points into the mapped file. Needs: contract.h, kernels.h. Never: runs anything.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "contract.h"
+#include "kernels.h"
+#include "status.h"
+
+namespace edge {
+
+// A tensor of the weight file. Matrices are [outputs, inputs]; fp32 vectors have inputs = 1.
+struct TensorRecord {
+  int32_t kind;  // WeightKind
+  int32_t outputs;
+  int32_t inputs;  // logical K; the file pads it to STEP
+  int32_t group;
+  int32_t minima;  // 1: the strips have minima
+  int64_t offset;  // in the file, a multiple of WEIGHT_ALIGN
+  int64_t bytes;
+};
+
+struct ModelShape {
+  int32_t vocab_size, hidden_size, intermediate_size, num_heads, num_kv_heads, head_dim, num_groups;
+
+  int64_t query_width() const { return static_cast<int64_t>(num_heads) * head_dim; }
+  int64_t qkv_width() const { return static_cast<int64_t>(num_heads + 2 * num_kv_heads) * head_dim; }
+  // One layer's part of an fp16 extent.
+  int64_t layer_bytes() const { return static_cast<int64_t>(num_kv_heads) * head_dim * PAGE_TOKENS * 2; }
+};
+
+struct Limits {
+  int32_t max_step_tokens;
+  int32_t max_sequences;
+  int32_t max_context;  // tokens of one sequence
+  int32_t max_logit_rows;
+};
+
+struct Plan {
+  ModelShape shape;
+  std::vector<Op> ops;
+  std::vector<Weight> weights;         // by tensor index; data null for vectors
+  std::vector<const float *> vectors;  // by tensor index; null for matrices
+  std::vector<int32_t> rotaries;       // tensor index of each distinct inv_freq
+  std::vector<int32_t> windows;        // by layer group; 0: all
+  std::vector<int32_t> group_layers;   // layers of each layer group
+};
+
+// Where a tensor's strips lie, from its record alone.
+Weight weight_geometry(const TensorRecord &record);
+int64_t tensor_bytes(const TensorRecord &record);
+std::vector<int32_t> distinct_rotaries(const std::vector<Op> &ops);
+
+// Fills `plan` over the mapped file. The status names the tensor or the step that does not fit: whatever passes reads and
+// writes inside the file, the workspace and the pages that a step names, whoever wrote the package.
+Status read_plan(const uint8_t *file, int64_t file_bytes, const std::vector<TensorRecord> &tensors, const std::vector<Op> &ops,
+                 const ModelShape &shape, Plan *plan);
+
+}  // namespace edge

@@ -1,0 +1,124 @@
+#include "step.h"
+
+#include <algorithm>
+
+#include "sizes.h"
+#include "workspace.h"
+
+namespace edge {
+namespace {
+
+constexpr int TASKS_A_THREAD = 3;  // pieces of attention a thread and sequence: even, and long enough for prefetch
+constexpr int32_t MIN_TOKEN_TILE = 16, MAX_TOKEN_TILE = 64;  // prefill tokens of one kv head attended at a time
+
+int32_t first_visible(int32_t position, int32_t window) { return window && position >= window ? position - window + 1 : 0; }
+
+bool in_pool(const Plan &plan, int64_t pool_bytes, int32_t word, int32_t group) {
+  const int64_t begin = static_cast<int64_t>(word & OFFSET_MASK) * OFFSET_UNIT;
+  return begin + plan.group_layers[group] * plan.shape.layer_bytes() <= pool_bytes;
+}
+
+Status check_pages(const Plan &plan, int64_t pool_bytes, const Step &step, int32_t seq) {
+  const Span rows = span_of(step, seq);
+  for (int32_t group = 0; group < plan.shape.num_groups; ++group) {
+    const int32_t *table = step.page_table + (static_cast<int64_t>(group) * step.num_seqs + seq) * step.max_pages * 2;
+    const int32_t first = first_visible(rows.first_position, plan.windows[group]) / PAGE_TOKENS;
+    for (int32_t page = first; page <= (step.kv_len[seq] - 1) / PAGE_TOKENS; ++page) {
+      for (int32_t side = 0; side < 2; ++side) {
+        const int32_t word = table[page * 2 + side];
+        if (word < 0) return {"a page that a sequence reads is missing", seq};
+        if ((word >> FORMAT_SHIFT) != PageFormat::fp16) return {"a page has a format that this engine cannot read", seq};
+        if (!in_pool(plan, pool_bytes, word, group)) return {"a page lies outside the pool", seq};
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Span span_of(const Step &step, int32_t seq) {
+  const int32_t begin = step.query_start[seq], end = step.query_start[seq + 1];
+  return {begin, end, step.kv_len[seq] - (end - begin)};
+}
+
+Status check_step(const Plan &plan, const Limits &limits, int64_t pool_bytes, const Step &step) {
+  if (step.num_tokens <= 0 || step.num_tokens > limits.max_step_tokens)
+    return {"a step has no tokens or more than the limit", -1};
+  if (step.num_seqs <= 0 || step.num_seqs > limits.max_sequences) return {"a step has no sequences or more than the limit", -1};
+  if (step.num_logit_rows > limits.max_logit_rows) return {"a step asks for more logit rows than the limit", -1};
+  if (step.query_start[0] != 0 || step.query_start[step.num_seqs] != step.num_tokens)
+    return {"query_start does not cover the step", -1};
+  for (int32_t i = 0; i < step.num_tokens; ++i) {
+    if (step.token_ids[i] < 0 || step.token_ids[i] >= plan.shape.vocab_size) return {"a token id is outside the vocabulary", i};
+  }
+  for (int32_t i = 0; i < step.num_logit_rows; ++i) {
+    if (step.logit_rows[i] < 0 || step.logit_rows[i] >= step.num_tokens) return {"a logit row is outside the step", i};
+  }
+  for (int32_t seq = 0; seq < step.num_seqs; ++seq) {
+    if (step.query_start[seq + 1] <= step.query_start[seq]) return {"a sequence has no tokens in the step", seq};
+    const Span rows = span_of(step, seq);
+    if (rows.first_position < 0) return {"kv_len is shorter than the sequence's new tokens", seq};
+    if (step.kv_len[seq] > limits.max_context) return {"a sequence is longer than the engine's context", seq};
+    if (divide_up(step.kv_len[seq], PAGE_TOKENS) > step.max_pages) return {"the page table is too short for a sequence", seq};
+    if (rows.first_position / SEAL_TOKENS != (step.kv_len[seq] - 1) / SEAL_TOKENS)
+      return {"a chunk crosses a seal border", seq};
+    const Status status = check_pages(plan, pool_bytes, step, seq);
+    if (!status.good()) return status;
+  }
+  for (int32_t i = 0; i < step.num_moves; ++i) {
+    const int32_t *move = step.page_moves + i * 4;
+    if (move[0] < 0 || move[0] >= plan.shape.num_groups || (move[1] != 0 && move[1] != 1))
+      return {"a page move names no extent", i};
+    for (const int32_t word : {move[2], move[3]}) {
+      if (word < 0 || (word >> FORMAT_SHIFT) != PageFormat::fp16) return {"a page move has a format other than fp16", i};
+      if (!in_pool(plan, pool_bytes, word, move[0])) return {"a page move lies outside the pool", i};
+    }
+  }
+  return {};
+}
+
+void plan_attention(const Plan &plan, const Step &step, int32_t group, int threads, GroupTasks *tasks) {
+  const ModelShape &shape = plan.shape;
+  const int32_t heads_per_kv = shape.num_heads / shape.num_kv_heads;
+  tasks->attend.clear();
+  tasks->merge.clear();
+  int64_t partials = 0;
+  for (int32_t seq = 0; seq < step.num_seqs; ++seq) {
+    const Span rows = span_of(step, seq);
+    const int32_t count = rows.row_end - rows.row_begin;
+    // With one row a sequence there is room for partials; more rows only where the sequence is alone.
+    const bool split = count == 1 || (step.num_seqs == 1 && count <= DECODE_TOKENS);
+    const int32_t shares = TASKS_A_THREAD * threads;
+    const int32_t tile = split ? count : std::clamp(count * shape.num_kv_heads / shares, MIN_TOKEN_TILE, MAX_TOKEN_TILE);
+    for (int32_t begin = 0; begin < count; begin += tile) {
+      const int32_t end = std::min(begin + tile, count);
+      const int32_t first = first_visible(rows.first_position + begin, plan.windows[group]) / BLOCK_TOKENS;
+      const int32_t last = (rows.first_position + end - 1) / BLOCK_TOKENS + 1;
+      // Neighbouring blocks together: inside a task the kernel fetches one block ahead.
+      const int32_t run = std::max(1, (last - first) * shape.num_kv_heads * step.num_seqs / shares);
+      for (int32_t head = 0; head < shape.num_kv_heads; ++head) {
+        AttendTask task{seq, head, rows.row_begin + begin, rows.row_begin + end, first, last, -1};
+        if (!split) {
+          tasks->attend.push_back(task);
+          continue;
+        }
+        const int64_t block_floats = static_cast<int64_t>(count) * heads_per_kv * (2 + shape.head_dim);
+        tasks->merge.push_back({head, task.token_begin, task.token_end, last - first, partials});
+        for (int32_t block = first; block < last; block += run) {
+          task.block_begin = block;
+          task.block_end = std::min(block + run, last);
+          task.partials = partials + (block - first) * block_floats;
+          tasks->attend.push_back(task);
+        }
+        partials += (last - first) * block_floats;
+      }
+    }
+  }
+  // The longest first: later chunks see more blocks, and the last task should be a short one.
+  std::stable_sort(tasks->attend.begin(), tasks->attend.end(), [](const AttendTask &a, const AttendTask &b) {
+    return a.block_end - a.block_begin > b.block_end - b.block_begin;
+  });
+}
+
+}  // namespace edge

@@ -1,0 +1,28 @@
+// Memory that a step works in. Owns: its layout. Needs: plan.h. Never: what is computed.
+#pragma once
+#include "plan.h"
+
+namespace edge {
+
+// Rows up to which a sequence that is alone in a step shares its attention blocks out over threads, through partials.
+constexpr int32_t DECODE_TOKENS = 8;
+
+struct Workspace {
+  float *hidden, *qkv, *attention, *feed_forward, *extra, *logit_hidden;
+  Rows rows;
+  float *plain;  // fp32 rows for fp16 weights; null where the plan has none
+  int64_t plain_stride;
+  float *cosines, *sines;  // [distinct inv_freq][max_step_tokens][head_dim / 2]
+  int32_t *row_seq, *row_pos;
+  float *partials, *scratch;
+  int64_t bytes;
+};
+
+// Places everything one behind another from `base` on, which may be null to count bytes only.
+Workspace lay_out(uint8_t *base, const std::vector<TensorRecord> &tensors, const std::vector<Op> &ops, const ModelShape &shape,
+                  const Limits &limits, int threads);
+
+// Floats from one thread's scratch to the next.
+int64_t scratch_stride(int32_t head_dim);
+
+}  // namespace edge
