@@ -144,7 +144,8 @@ install_edge() {
   make_venv .venv "$python"
   say "edge-zero${extras} into it: compiles the native core, a minute or two"
   pip_install .venv ".$extras"
-  [ "$dry_run" = yes ] || printf '%s\n' "$digest" >"$stamp"
+  [ "$dry_run" = no ] || return 0
+  printf '%s\n' "$digest" >"$stamp"
   say "Installed: $(pwd)/.venv/bin/edge"
 }
 
@@ -162,7 +163,7 @@ demo() {
     run "$edge" build "$MODEL" --tier int4 --target cpu --out "$package" --verify-tokens 2048 --force
   fi
   say "Question: $QUESTION"
-  run "$edge" run "$package" "$QUESTION" --max-tokens 80 --temp 0
+  run "$edge" run "$package" "$QUESTION" --max-tokens 200 --temp 0
   say "Go on with: .venv/bin/edge chat $package"
 }
 
@@ -218,7 +219,7 @@ check_with() {
 
 # pytest of environment $1, further words to pytest. Counts its tests, and fails once more when it ends in an error.
 run_pytest() {
-  local venv=$1 report counts code=0
+  local venv=$1 report counts good bad left code=0
   shift
   if [ "$dry_run" = yes ]; then
     note "would run: $venv/bin/pytest $*"
@@ -256,6 +257,11 @@ native_tests() {
     ctest --test-dir "$folder" --output-on-failure
 }
 
+# A package that another Python built, proved and asked by environment $1.
+use_package() {
+  "$1/bin/edge" verify "$2" && "$1/bin/edge" run "$2" "$QUESTION" --max-tokens 8
+}
+
 install_system_packages() {
   local missing=() pair sudo=""
   for pair in c++:g++ aarch64-linux-gnu-g++:g++-aarch64-linux-gnu qemu-aarch64:qemu-user \
@@ -274,7 +280,7 @@ install_system_packages() {
 }
 
 test_all() {
-  local version other sources
+  local version other sources package
   choose_python
   need_build_python "The test suite"
   [ "$system" = no ] || install_system_packages
@@ -308,6 +314,11 @@ test_all() {
 
   say "Tests on Python $python_version"
   run_pytest .venv-test "$@"
+  package=""
+  if [ $# -eq 0 ]; then # words for pytest ask for less than everything
+    package=build/reports/$MODEL.edge
+    check "edge build, for the other Pythons" .venv-test/bin/edge build "$MODEL" --verify-tokens 512 --out "$package" --force
+  fi
 
   for version in $PYTHONS; do
     [ "$version" != "$python_version" ] || continue
@@ -321,6 +332,7 @@ test_all() {
     make_venv ".venv-test-$version" "$other"
     pip_install ".venv-test-$version" ".[test]"
     run_pytest ".venv-test-$version" -m "not build" "$@"
+    [ -z "$package" ] || check "edge verify, edge run on Python $version" use_package ".venv-test-$version" "$package"
   done
 
   [ "$dry_run" = no ] || return 0

@@ -89,7 +89,8 @@ class Comparison:
     @property
     def perplexity_ratio(self) -> float:
         """Tested over reference."""
-        return float(np.exp((self.tested_loss - self.reference_loss) / self.scored))
+        with np.errstate(over="ignore"):  # infinity says it, and is judged
+            return float(np.exp((self.tested_loss - self.reference_loss) / self.scored))
 
 
 def best_logits(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

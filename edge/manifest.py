@@ -9,7 +9,7 @@ from typing import Any
 from edge import contract
 from edge.errors import PackageError
 from edge.jsons import JsonMismatch, parse_json, read_value, write_json
-from edge.spec import LayerSpec, ModelSpec
+from edge.spec import MAX_CONTEXT, ModelSpec
 
 FORMAT_VERSION = 1
 FILE_NAME = "manifest.json"
@@ -28,7 +28,7 @@ class Limits:
     max_logit_rows: int  # rows of logits of one step
 
     def __post_init__(self) -> None:
-        _check_range("max_context", self.max_context, 1, 1 << 24)
+        _check_range("max_context", self.max_context, 1, MAX_CONTEXT)
         _check_range("max_step_tokens", self.max_step_tokens, 1, 1 << 20)
         _check_range("max_sequences", self.max_sequences, 1, 1 << 16)
         _check_range("max_logit_rows", self.max_logit_rows, 1, 1 << 20)
@@ -73,11 +73,18 @@ class TensorReport:
     source_kind: str  # Q4_1, Q6_K, F16 ...
     kind: str  # int4, int8, fp16, fp32
     bytes: int
-    rounding_error: float  # root mean square against the source's values, relative to theirs; 0.0: carried exactly
+    rounding_error: float  # root mean square against the source's values, relative to theirs; 0.0: none
+    scale_error: float  # largest relative error of the source's scales and minima, rounded to fp16; 0.0: none
 
     def __post_init__(self) -> None:
         _check_range("bytes", self.bytes, 0, 1 << 48)
         _check_range("rounding_error", self.rounding_error, 0.0, 1e9)
+        _check_range("scale_error", self.scale_error, 0.0, 1e9)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every weight has the source's value."""
+        return self.rounding_error == 0.0 and self.scale_error == 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +92,10 @@ class VerdictLimits:
     kl_mean: float  # at most
     top1: float  # at least
     perplexity_ratio: float  # at most
+
+    def hold(self, kl_mean: float, top1: float, perplexity_ratio: float) -> bool:
+        """Whether figures keep these limits."""
+        return kl_mean <= self.kl_mean and top1 >= self.top1 and perplexity_ratio <= self.perplexity_ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +117,8 @@ class Verdict:
         _check_range("top1", self.top1, 0.0, 1.0)
         _check_range("perplexity_ratio", self.perplexity_ratio, 0.0, 1e30)
         _check_range("tokens", self.tokens, 0, 1 << 40)
+        if self.passed != self.limits.hold(self.kl_mean, self.top1, self.perplexity_ratio):
+            raise ValueError(f"passed: {self.passed} is not what the figures and their limits say")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +164,7 @@ class Manifest:
         return _command(self.source.name, self.tier, self.target) + (" --requantise" if self.requantised else "")
 
     def __post_init__(self) -> None:
+        self.spec.check()
         _check_range("bits_per_weight", self.bits_per_weight, 0.0, 64.0)
         for name in self.files:
             check_file_name(name)
@@ -171,7 +185,6 @@ def from_json(text: str, place: str) -> Manifest:
         plain = parse_json(text)
         _check_versions(plain, place)
         manifest: Manifest = read_value(plain, Manifest, "")
-        _check_spec(manifest.spec)
         return manifest
     except ValueError as error:  # JsonMismatch is one
         raise PackageError(f"{place}: {error}. The package is damaged: build or copy it again") from error
@@ -206,30 +219,6 @@ def _rebuild_command(plain: dict[str, Any]) -> str:
 
 def _command(model: str, tier: str, target: str) -> str:
     return f"edge build {shlex.quote(model)} --tier {shlex.quote(tier)} --target {shlex.quote(target)}"
-
-
-def _check_spec(spec: ModelSpec) -> None:
-    """Numbers that no model has would otherwise become allocations or divisions."""
-    for name, low, high in (
-        ("vocab_size", 1, 1 << 24),
-        ("hidden_size", 1, 1 << 20),
-        ("intermediate_size", 1, 1 << 22),
-        ("num_heads", 1, 1 << 12),
-        ("num_kv_heads", 1, 1 << 12),
-        ("head_dim", 2, 1 << 12),
-        ("context_length", 1, 1 << 30),
-    ):
-        _check_range(f"spec.{name}", getattr(spec, name), low, high)
-    _check_range("spec.layers", len(spec.layers), 1, 1 << 12)
-    if spec.num_heads % spec.num_kv_heads:
-        raise ValueError(f"spec.num_heads: {spec.num_heads} is not a multiple of num_kv_heads {spec.num_kv_heads}")
-    for i, layer in enumerate(spec.layers):
-        _check_layer(i, layer)
-
-
-def _check_layer(index: int, layer: LayerSpec) -> None:
-    _check_range(f"spec.layers[{index}].window", layer.window, 0, 1 << 30)
-    _check_range(f"spec.layers[{index}].rope_base", layer.rope_base, 1.0, 1e12)
 
 
 def _check_range(key: str, value: float, low: float, high: float) -> None:

@@ -92,7 +92,11 @@ class Package:
     def _check_verdicts(self) -> None:
         verdicts = self.manifest.verdicts
         for name, verdict in (("engine", verdicts.engine), ("tier", verdicts.tier)):
-            if verdict is not None and not verdict.passed:
+            if verdict is None:
+                raise PackageError(
+                    f"{self.path}: has no {name} verdict. Build it again: {self.manifest.build_command}; or use it with --force"
+                )
+            if not verdict.passed:
                 raise PackageError(
                     f"{self.path}: the {name} verdict failed ({_describe(verdict)}). "
                     f"Build another tier, or use it all the same with --force"

@@ -4,6 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+MAX_CONTEXT = 1 << 24  # tokens
+
+# Numbers that no model has would otherwise become allocations, divisions or overflows.
+_RANGES = {
+    "vocab_size": (1, 1 << 24),
+    "hidden_size": (1, 1 << 20),
+    "intermediate_size": (1, 1 << 22),
+    "num_heads": (1, 1 << 12),
+    "num_kv_heads": (1, 1 << 12),
+    "head_dim": (2, 1 << 12),
+    "context_length": (1, MAX_CONTEXT),
+    "norm_epsilon": (0.0, 1.0),
+    "attention_scale": (1e-6, 1e6),
+    "embedding_scale": (1e-6, 1e6),
+    "attention_soft_cap": (0.0, 1e6),
+    "logit_soft_cap": (0.0, 1e6),
+}
+_MAX_LAYERS = 1 << 12
+_MAX_WINDOW = 1 << 30
+_ROPE_BASES = (1.0, 1e12)
+
 
 @dataclass(frozen=True, slots=True)
 class LayerSpec:
@@ -47,3 +68,21 @@ class ModelSpec:
     def group_windows(self) -> tuple[int, ...]:
         """Window of each layer group, in the order of `groups`."""
         return tuple(sorted({layer.window for layer in self.layers}))
+
+    def check(self) -> None:
+        """ValueError, with the field, where a number is one that no model has."""
+        for name, (low, high) in _RANGES.items():
+            _check_range(f"spec.{name}", getattr(self, name), low, high)
+        _check_range("spec.layers", len(self.layers), 1, _MAX_LAYERS)
+        if self.num_heads % self.num_kv_heads:
+            raise ValueError(f"spec.num_heads: {self.num_heads} is not a multiple of num_kv_heads {self.num_kv_heads}")
+        if self.head_dim % 2:
+            raise ValueError(f"spec.head_dim: {self.head_dim} is odd, rotary turns channels in pairs")
+        for i, layer in enumerate(self.layers):
+            _check_range(f"spec.layers[{i}].window", layer.window, 0, _MAX_WINDOW)
+            _check_range(f"spec.layers[{i}].rope_base", layer.rope_base, *_ROPE_BASES)
+
+
+def _check_range(key: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise ValueError(f"{key}: {value} is outside {low} to {high}")

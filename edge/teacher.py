@@ -14,19 +14,14 @@ import numpy as np
 
 from edge import contract
 from edge.executors.base import Executor, StepInput
+from edge.pages.geometry import page_groups, pages_for
 from edge.spec import ModelSpec
-
-
-def extent_stride(spec: ModelSpec, layers: int) -> int:
-    """Bytes from one fp16 extent of a group of `layers` layers to the next, in whole offset units."""
-    size = layers * spec.num_kv_heads * spec.head_dim * contract.PAGE_TOKENS * 2
-    return -(-size // contract.OFFSET_UNIT) * contract.OFFSET_UNIT
 
 
 def teacher_pool_bytes(spec: ModelSpec, tokens: int) -> int:
     """Pool that one sequence of `tokens` tokens takes when nothing behind a window is freed."""
-    pages = -(-tokens // contract.PAGE_TOKENS)
-    return sum(2 * pages * extent_stride(spec, len(group)) for group in spec.groups)
+    pages = pages_for(tokens)
+    return sum(pages * group.page_bytes for group in page_groups(spec))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +33,11 @@ class Teacher:
     max_tokens: int
     chunk: int = contract.SEAL_TOKENS  # tokens a step: the executor's limit of step tokens and of logit rows
 
-    def rows(self, ids: Sequence[int]) -> Iterator[np.ndarray]:
-        """Float32 [n, vocabulary] for consecutive runs of rows of `ids`, all of them in the end; valid until the next one."""
+    def rows(self, ids: Sequence[int], singly: int = 0) -> Iterator[np.ndarray]:
+        """Float32 [n, vocabulary] for consecutive runs of rows of `ids`, all of them in the end; valid until the next one.
+
+        The last `singly` tokens go one by one, as decoding does it.
+        """
         assert 0 < len(ids) <= self.max_tokens
         table = self._page_table()
         no_moves = np.empty((0, 4), dtype=np.int32)
@@ -47,6 +45,8 @@ class Teacher:
         while begin < len(ids):
             border = (begin // contract.SEAL_TOKENS + 1) * contract.SEAL_TOKENS
             end = min(len(ids), border, begin + self.chunk)
+            if end > len(ids) - singly:
+                end = max(begin + 1, min(end, len(ids) - singly))
             count = end - begin
             yield self.executor.run(
                 StepInput(
@@ -62,15 +62,15 @@ class Teacher:
 
     def _page_table(self) -> np.ndarray:
         """int32 [groups, 1, pages, 2]: extents one after another, every page of every group present."""
-        pages = -(-self.max_tokens // contract.PAGE_TOKENS)
-        table = np.empty((len(self.spec.groups), 1, pages, 2), dtype=np.int32)
+        pages = pages_for(self.max_tokens)
+        groups = page_groups(self.spec)
+        table = np.empty((len(groups), 1, pages, 2), dtype=np.int32)
         offset = 0
-        for group, layers in enumerate(self.spec.groups):
-            stride = extent_stride(self.spec, len(layers))
+        for number, group in enumerate(groups):
             for page in range(pages):
-                for side in range(2):
-                    table[group, 0, page, side] = contract.page_word(contract.PAGE_FORMATS["fp16"], offset)
-                    offset += stride
+                for side, extent in enumerate((group.key, group.value)):
+                    table[number, 0, page, side] = contract.page_word(contract.PAGE_FORMATS[extent.page_format], offset)
+                    offset += extent.bytes
         return table
 
 

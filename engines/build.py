@@ -23,9 +23,9 @@ from edge.manifest import (
     Manifest,
     SourceRecord,
     TensorReport,
+    from_json,
     to_json,
 )
-from edge.planner import check_budget
 from edge.progress import Progress, SilentProgress
 from engines.cpu.lower import lower
 from engines.cpu.weights import write_weights
@@ -33,7 +33,7 @@ from engines.partial_package import partial_package
 from engines.portable.export import write_portable
 from engines.portable.metadata import ExportReport
 from engines.portable.reader import read_portable
-from engines.sizes import model_plan
+from engines.sizes import check_build_budget
 from engines.sources.base import Source, open_source
 from engines.sources.gguf_tokenizer import write_tokenizer
 from engines.verdict import Measured, prove
@@ -50,6 +50,11 @@ class BuildReport:
     path: Path
     manifest: Manifest
 
+    @property
+    def passed(self) -> bool:
+        """Whether both verdicts passed; the package stands there either way."""
+        return all(v is not None and v.passed for v in (self.manifest.verdicts.engine, self.manifest.verdicts.tier))
+
     def as_dict(self) -> dict[str, Any]:
         """For --json: the manifest without its lists."""
         m = self.manifest
@@ -60,7 +65,7 @@ class BuildReport:
             "target": m.target,
             "bits_per_weight": m.bits_per_weight,
             "bytes": sum(record.bytes for record in m.files.values()),
-            "rounded_tensors": [asdict(t) for t in m.tensors if t.rounding_error > 0.0],
+            "rounded_tensors": [asdict(t) for t in m.tensors if not t.is_exact],
             "verdicts": asdict(m.verdicts),
         }
 
@@ -68,7 +73,7 @@ class BuildReport:
         """A few lines for a terminal."""
         m = self.manifest
         size = sum(record.bytes for record in m.files.values())
-        rounded = sum(t.rounding_error > 0.0 for t in m.tensors)
+        rounded = sum(not t.is_exact for t in m.tensors)
         lines = [
             f"{self.path}: {m.spec.name}, {m.tier} for {m.target}, {size / 1e6:.1f} MB, {m.bits_per_weight:.2f} bits a weight",
             f"  {len(m.tensors) - rounded} tensors carried as they were, {rounded} rounded",
@@ -110,8 +115,7 @@ def build_package(
     source = open_source(model)
     window = min(recipe.verify.window, source.spec.context_length)
     if not ignore_budget:
-        plan = model_plan(source, recipe, target, context=window, sequences=1, threads=None, requantise=requantise)
-        check_budget(plan, model_name)
+        check_build_budget(source, recipe, requantise, model_name)
     with partial_package(out.absolute()) as folder:
         (folder / "tokenizer").mkdir()
         write_tokenizer(source.metadata.tokenizer, folder / "tokenizer", str(model))
@@ -143,7 +147,9 @@ def build_package(
             verdicts=found.verdicts(recipe),
             reference=found.prompts,
         )
-        (folder / FILE_NAME).write_text(to_json(manifest), encoding="utf-8")
+        text = to_json(manifest)
+        assert from_json(text, FILE_NAME) == manifest, "a manifest must be read as it was written"
+        (folder / FILE_NAME).write_text(text, encoding="utf-8")
     return BuildReport(out, manifest)
 
 
@@ -160,7 +166,7 @@ def write_engine(portable: Path, folder: Path, progress: Progress) -> CpuPlan:
 def _tensor_reports(report: ExportReport, engine: CpuPlan) -> tuple[TensorReport, ...]:
     in_engine = {tensor.name: tensor for tensor in engine.tensors}
     return tuple(
-        TensorReport(t.name, t.source_type, in_engine[t.name].kind, in_engine[t.name].bytes, max(t.rms_error, t.scale_error))
+        TensorReport(t.name, t.source_type, in_engine[t.name].kind, in_engine[t.name].bytes, t.rms_error, t.scale_error)
         for t in report.tensors
     )
 

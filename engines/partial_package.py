@@ -6,7 +6,7 @@ leaves it to the next build of that name, which takes it over.
 
 from __future__ import annotations
 
-import fcntl
+import ctypes
 import os
 import shutil
 from collections.abc import Iterator
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from edge.errors import BuildError
 from edge.manifest import FILE_NAME
+from engines.locks import lock_file
 
 
 @contextmanager
@@ -25,7 +26,7 @@ def partial_package(out: Path) -> Iterator[Path]:
     """
     _check_place(out)
     partial = out.with_name(f".{out.name}.partial")
-    lock = _locked(out)
+    lock = lock_file(_lock_path(out), out, "build")
     try:
         if _old(out).exists() and not out.exists():
             _old(out).rename(out)  # a build was killed between its two renames
@@ -62,33 +63,27 @@ def _old(out: Path) -> Path:
     return out.with_name(f".{out.name}.old")
 
 
-def _locked(out: Path) -> int:
-    """A descriptor of a lock file that no other build of this name holds."""
-    path = _lock_path(out)
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise BuildError(f"{out.parent}: cannot be written ({error.strerror}). Choose another folder with -o") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Between our open and our lock the other build may have ended and removed this very file.
-        if not path.exists() or path.stat().st_ino != os.fstat(descriptor).st_ino:
-            raise BlockingIOError
-    except BlockingIOError:
-        os.close(descriptor)
-        raise BuildError(f"{out}: another build is writing it. Wait for it, or choose another name with -o") from None
-    return descriptor
-
-
 def _publish(partial: Path, out: Path) -> None:
     for path in partial.rglob("*"):
         if path.is_file():
             with path.open("rb") as file:
                 os.fsync(file.fileno())
-    old = _old(out)
-    if old.exists():
-        shutil.rmtree(old)
-    if out.exists():
-        out.rename(old)  # a folder cannot replace a folder that is not empty
-    partial.rename(out)
-    shutil.rmtree(old, ignore_errors=True)
+    if not out.exists():
+        partial.rename(out)
+    elif not exchange(partial, out):
+        # In two steps: a build that is killed between them leaves the old package to the next one (see above).
+        out.rename(_old(out))
+        partial.rename(out)
+        shutil.rmtree(_old(out), ignore_errors=True)
+    folder = os.open(out.parent, os.O_RDONLY)
+    os.fsync(folder)
+    os.close(folder)
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Swaps two names in one step (renameat2, Linux 3.15). False where the kernel or the file system cannot."""
+    library = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(library, "renameat2"):  # glibc before 2.28, musl
+        return False
+    here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    return bool(library.renameat2(here, os.fsencode(first), here, os.fsencode(second), swap) == 0)

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from calibration.tiers import Tier
 from edge.config import InferenceConfig
-from edge.contract import WEIGHT_ALIGN
+from edge.contract import SEAL_TOKENS, WEIGHT_ALIGN
 from edge.devices import load_device
-from edge.errors import RequestError
+from edge.errors import BudgetError, RequestError
 from edge.executors.cpu_plan import CpuPlan, PlanStep, PlanTensor
 from edge.executors.native import available_threads, load_core
 from edge.footprint import engine_sizes
@@ -16,6 +16,8 @@ from edge.monitors.memory import machine_memory
 from edge.planner import MemoryPlan, plan_memory
 from engines.portable.convert import Converter
 from engines.sources.base import Source
+
+BUILD_BYTES = 300 << 20  # interpreter with onnx and ONNX Runtime, and the blocks in which tensors stream
 
 
 def model_plan(
@@ -46,6 +48,22 @@ def model_plan(
         host_bytes=host.base_bytes + host.text_bytes,
     )
     return plan_memory(sizes, context=wanted, longest_context=spec.context_length, available=machine_memory().available)
+
+
+def check_build_budget(source: Source, tier: Tier, requantise: bool, name: str) -> None:
+    """BudgetError where a build of `source` would not fit: the proof runs two models in ONNX Runtime beside the engine."""
+    spec = source.spec
+    engine = planned_engine(source, tier, requantise)
+    # What ONNX Runtime holds of a model: its weights, packed once more for its kernels, and the head as float32.
+    session = 2 * engine.weight_bytes + 4 * spec.vocab_size * spec.hidden_size
+    logits = 4 * SEAL_TOKENS * spec.vocab_size
+    needed = BUILD_BYTES + engine.weight_bytes + 2 * session + 4 * logits
+    available = machine_memory().available
+    if needed > available:
+        raise BudgetError(
+            f"{name}: building it takes about {needed / 1e6:.0f} MB, {available / 1e6:.0f} MB are available. "
+            "Build on a larger machine and copy the package, or try it all the same: --ignore-budget"
+        )
 
 
 def planned_engine(source: Source, tier: Tier, requantise: bool) -> CpuPlan:

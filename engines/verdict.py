@@ -6,6 +6,7 @@ reference is ONNX Runtime in float32 on the portable graph.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +17,11 @@ from calibration.tiers import Limits as TierLimits
 from calibration.tiers import Tier
 from edge.comparison import Comparison, best_logits
 from edge.contract import SEAL_TOKENS
+from edge.errors import BuildError, ConfigError
 from edge.executors.native import available_threads
 from edge.manifest import ReferencePrompt, Verdict, VerdictLimits, Verdicts
 from edge.progress import Progress
+from edge.spec import ModelSpec
 from edge.teacher import Teacher, open_teacher
 from edge.text.tokenizer import Tokenizer
 from engines.portable.export import write_portable
@@ -28,7 +31,7 @@ from engines.sources.base import Source
 from engines.sources.exact import ExactSource
 
 TEXT = "factbook"  # calibration/texts
-STORED_ROWS = SEAL_TOKENS  # of each stored prompt
+FAR = 2 * SEAL_TOKENS  # where attention has merged blocks, at least; behind a window that is longer, behind the window
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +61,18 @@ def text_path(name: str) -> Path:
 
 def text_windows(tokenizer: Tokenizer, tokens: int, window: int) -> tuple[tuple[int, ...], ...]:
     """Consecutive windows of the text, `tokens` ids in all, each framed as the model expects a prompt (BOS in front)."""
-    ids = tokenizer.encode(text_path(TEXT).read_text("utf-8"), specials=False)[:tokens]
+    ids = tokenizer.encode(text_path(TEXT).read_text("utf-8"), specials=False)
+    if tokens > len(ids):
+        raise ConfigError(f"--verify-tokens {tokens}: the text has {len(ids)} tokens for this model. Use at most that")
+    ids = ids[:tokens]
     room = window - len(tokenizer.frame([]))  # BOS takes a place
     pieces = [ids[begin : begin + room] for begin in range(0, len(ids), room)]
     return tuple(tuple(tokenizer.frame(piece)) for piece in pieces if len(piece) > 1)
+
+
+def text_tokens(verdict: Verdict, tokenizer: Tokenizer) -> int:
+    """The `tokens` of text_windows that gave this verdict."""
+    return verdict.tokens - verdict.windows * len(tokenizer.frame([]))
 
 
 def _measure(
@@ -72,7 +83,7 @@ def _measure(
     stored: dict[str, np.ndarray] = {}
     prompts = []
     progress.start("comparing with the reference", sum(len(w) for w in windows), "tokens")
-    kept = {0, len(windows) - 1}  # the prompts whose rows are stored
+    kept = _stored_chunks(teacher.spec, len(windows[0]))
     for number, window in enumerate(windows):
         begin = 0
         references = tier.logits(window, SEAL_TOKENS)
@@ -83,8 +94,8 @@ def _measure(
             engine_result.add(reference_rows, engine_rows, following)
             source_rows = reference_rows if sources is None else next(sources)
             tier_result.add(source_rows, reference_rows, following)
-            if begin == 0 and number in kept:
-                name = f"{TEXT}.{number}"
+            if number == 0 and begin in kept:
+                name = f"{TEXT}.{begin}"
                 prompts.append(ReferencePrompt(name, tuple(window[:end])))
                 keys = (f"{name}.ids", f"{name}.logits", f"{name}.log_sum_exp")
                 stored.update(zip(keys, best_logits(reference_rows), strict=True))
@@ -92,6 +103,12 @@ def _measure(
             begin = end
     progress.done()
     return Measured(engine_result, tier_result, windows, stored, tuple(prompts))
+
+
+def _stored_chunks(spec: ModelSpec, tokens: int) -> set[int]:
+    """Where the chunks begin whose rows are stored: the first, and one behind every window that reads pages of earlier steps."""
+    far = max(FAR, -(-max(spec.group_windows) // SEAL_TOKENS) * SEAL_TOKENS)
+    return {0, min(far, (tokens - 1) // SEAL_TOKENS * SEAL_TOKENS)}
 
 
 def prove(
@@ -113,15 +130,21 @@ def prove(
 
 
 def _judge(found: Comparison, limits: TierLimits, windows: Sequence[Sequence[int]]) -> Verdict:
-    """The verdict of a comparison under the limits of a tier."""
-    passed = found.kl_mean <= limits.mean_kl and found.top1 >= limits.top1 and found.perplexity_ratio <= limits.perplexity_ratio
+    """The verdict of a comparison under the limits of a tier. BuildError where there is no figure to judge."""
+    figures = (found.kl_mean, found.top1, found.perplexity_ratio)
+    if not all(math.isfinite(figure) for figure in figures):
+        raise BuildError(
+            f"verdict: the logits overflow (KL {found.kl_mean}, perplexity x{found.perplexity_ratio}). "
+            "The source's weights are damaged: fetch the model again"
+        )
+    held = VerdictLimits(limits.mean_kl, limits.top1, limits.perplexity_ratio)
     return Verdict(
         kl_mean=found.kl_mean,
         top1=found.top1,
         perplexity_ratio=found.perplexity_ratio,
         tokens=found.rows,
-        limits=VerdictLimits(limits.mean_kl, limits.top1, limits.perplexity_ratio),
-        passed=passed,
+        limits=held,
+        passed=held.hold(*figures),
         text=TEXT,
         windows=len(windows),
         window_tokens=max(len(w) for w in windows),

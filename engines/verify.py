@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import tempfile
+import zipfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from calibration.tiers import load_tier
 from edge.comparison import Comparison
 from edge.errors import PackageError
 from edge.hashes import file_sha256
-from edge.manifest import REFERENCE_PROMPTS, Verdict, Verdicts
+from edge.manifest import REFERENCE_PROMPTS, Verdict, VerdictLimits, Verdicts
 from edge.package import Package
 from edge.progress import Progress, SilentProgress
 from edge.teacher import open_teacher
+from edge.text.tokenizer import Tokenizer
+
+SINGLY = 8  # of each stored prompt, the last tokens are decoded one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +37,14 @@ class StoredCheck:
 class VerifyReport:
     path: Path
     files: int
+    built: Verdicts  # what the manifest says
     stored: StoredCheck
     reference: Verdicts | None  # None: not asked for
 
     @property
     def passed(self) -> bool:
-        measured = (self.reference.engine, self.reference.tier) if self.reference else ()
-        return self.stored.passed and all(v is None or v.passed for v in measured)
+        verdicts = (self.built, self.reference) if self.reference else (self.built,)
+        return self.stored.passed and all(v is not None and v.passed for pair in verdicts for v in (pair.engine, pair.tier))
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "path": str(self.path), "passed": self.passed}
@@ -52,6 +58,9 @@ class VerifyReport:
             f"  engine against the stored reference: KL {s.kl_mean:.5f} or more, top-1 {s.top1:.4f} over {s.rows} rows: "
             f"{'passed' if s.passed else 'FAILED'}",
         ]
+        for name, verdict in (("engine", self.built.engine), ("tier", self.built.tier)):
+            if verdict is None or not verdict.passed:
+                lines.append(f"  the {name} verdict of the build: {'missing' if verdict is None else _line(verdict)}")
         if self.reference is not None:
             pairs = (("engine against reference", self.reference.engine), ("tier against source", self.reference.tier))
             lines += [f"  {name}: {_line(verdict)}" for name, verdict in pairs if verdict is not None]
@@ -72,50 +81,71 @@ def verify_package(path: Path, *, reference: Path | None = None, progress: Progr
     progress = progress or SilentProgress()
     package = Package.open(path, force=True)
     package.verify_hashes(progress)
-    stored = _check_stored(package, progress)
+    # A manifest may have been written by anybody: its limits count only where they are the tier's own.
+    limits = load_tier(package.manifest.tier).engine_limits
+    stored = _check_stored(package, VerdictLimits(limits.mean_kl, limits.top1, limits.perplexity_ratio), progress)
     measured = None if reference is None else _measure_again(package, reference, progress)
-    return VerifyReport(package.path, len(package.manifest.files), stored, measured)
+    return VerifyReport(package.path, len(package.manifest.files), package.manifest.verdicts, stored, measured)
 
 
-def _check_stored(package: Package, progress: Progress) -> StoredCheck:
+def _check_stored(package: Package, limits: VerdictLimits, progress: Progress) -> StoredCheck:
     manifest = package.manifest
-    verdict = manifest.verdicts.engine
-    if not manifest.reference or verdict is None or REFERENCE_PROMPTS not in manifest.files:
+    if not manifest.reference or REFERENCE_PROMPTS not in manifest.files:
         raise PackageError(f"{package.path}: carries no reference logits. Build it again: {manifest.build_command}")
     prompts = manifest.reference
     found = Comparison()
     longest = max(len(p.token_ids) for p in prompts)
+    stored = _read_stored(package)
     progress.start("running the stored prompts", sum(len(p.token_ids) for p in prompts), "tokens")
-    try:
-        with (
-            np.load(package.file(REFERENCE_PROMPTS), allow_pickle=False) as arrays,
-            open_teacher(package.path / "engine", package.spec, longest) as teacher,
-        ):
-            for prompt in prompts:
-                ids, best, norm = (arrays[f"{prompt.name}.{key}"] for key in ("ids", "logits", "log_sum_exp"))
-                begin = 0
-                for rows in teacher.rows(prompt.token_ids):
-                    end = begin + len(rows)
-                    found.add_stored(ids[begin:end], best[begin:end], norm[begin:end], rows)
-                    progress.advance(end - begin)
-                    begin = end
-    except (KeyError, ValueError, OSError) as error:
-        raise PackageError(
-            f"{package.file(REFERENCE_PROMPTS)}: cannot be read ({error}). Build it again: {manifest.build_command}"
-        ) from error
+    with open_teacher(package.path / "engine", package.spec, longest) as teacher:
+        for prompt in prompts:
+            best_ids, best, norm = stored[prompt.name]
+            first = len(prompt.token_ids) - len(norm)  # the rows of the end of the prompt are stored
+            begin = 0
+            for rows in teacher.rows(prompt.token_ids, singly=SINGLY):
+                end = begin + len(rows)
+                if end > first:
+                    kept = slice(max(begin, first) - first, end - first)
+                    found.add_stored(best_ids[kept], best[kept], norm[kept], rows[max(first - begin, 0) :])
+                progress.advance(len(rows))
+                begin = end
     progress.done()
-    passed = found.kl_mean <= verdict.limits.kl_mean and found.top1 >= verdict.limits.top1
+    passed = found.kl_mean <= limits.kl_mean and found.top1 >= limits.top1
     return StoredCheck(found.kl_mean, found.top1, found.rows, passed)
 
 
+def _read_stored(package: Package) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Prompt name -> best ids int32 [n, k], best logits float32 [n, k], log-sum-exp float32 [n]. PackageError where the file
+    holds anything else."""
+    path, vocabulary = package.file(REFERENCE_PROMPTS), package.spec.vocab_size
+    stored = {}
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            for prompt in package.manifest.reference:
+                ids, best, norm = (arrays[f"{prompt.name}.{key}"] for key in ("ids", "logits", "log_sum_exp"))
+                if (ids.dtype, best.dtype, norm.dtype) != (np.int32, np.float32, np.float32):
+                    raise ValueError("arrays of other types")
+                if ids.ndim != 2 or ids.shape != best.shape or norm.shape != ids.shape[:1] or not ids.size > 0:
+                    raise ValueError("arrays of other shapes")
+                if len(norm) > len(prompt.token_ids) or ids.min() < 0 or ids.max() >= vocabulary:
+                    raise ValueError("rows or ids outside the prompt or the vocabulary")
+                if not (np.isfinite(best).all() and np.isfinite(norm).all()):
+                    raise ValueError("numbers that are not finite")
+                stored[prompt.name] = (ids, best, norm)
+    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        remedy = f"Build it again: {package.manifest.build_command}"
+        raise PackageError(f"{path}: is not a reference of this package ({error}). {remedy}") from error
+    return stored
+
+
 def _measure_again(package: Package, model: Path, progress: Progress) -> Verdicts:
-    from calibration.tiers import load_tier
     from engines.portable.export import write_portable
     from engines.sources.base import open_source
-    from engines.verdict import prove
+    from engines.verdict import prove, text_tokens
 
     manifest, measured = package.manifest, package.manifest.verdicts.engine
-    assert measured is not None  # _check_stored asked for it
+    if measured is None:
+        raise PackageError(f"{package.path}: has no verdict to repeat. Build it again: {manifest.build_command}")
     digest = file_sha256(model, progress)
     if digest != manifest.source.sha256:
         raise PackageError(
@@ -126,5 +156,6 @@ def _measure_again(package: Package, model: Path, progress: Progress) -> Verdict
     with tempfile.TemporaryDirectory(prefix="edge-verify-") as scratch:
         onnx = Path(scratch) / "tier.onnx"
         exported = write_portable(source, tier, onnx, progress=progress, requantise=manifest.requantised)
-        found = prove(package.path, source, tier, exported, measured.tokens, measured.window_tokens, progress)
+        tokens = text_tokens(measured, Tokenizer.open(package.path / "tokenizer"))
+        found = prove(package.path, source, tier, exported, tokens, measured.window_tokens, progress)
     return found.verdicts(tier)

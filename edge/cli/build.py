@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from edge.cli.main import EXIT_ERROR
 from edge.cli.models import find_model
 from edge.cli.options import budget_option, json_option, offline_option, target_option, tier_option
 from edge.cli.progress import terminal_progress
@@ -34,7 +35,7 @@ def command(
     ignore_budget: bool,
     offline: bool,
     as_json: bool,
-) -> None:
+) -> int:
     """Build NAME.edge from MODEL (a catalog name or a GGUF file): export, quantise, lower for the target, verify."""
     from edge.devices import load_device
     from engines.build import build_package
@@ -55,3 +56,4 @@ def command(
         ignore_budget=ignore_budget,
     )
     click.echo(json.dumps(report.as_dict()) if as_json else report.text())
+    return 0 if report.passed else EXIT_ERROR

@@ -34,6 +34,9 @@ def command(package: Path, tensors: bool, as_json: bool) -> None:
 
 
 def _facts(package: Package) -> list[list[str]]:
+    from edge.footprint import package_plan
+
+    plan = package_plan(package)
     manifest, spec = package.manifest, package.spec
     windows = Counter(layer.window for layer in spec.layers)
     attention = ", ".join(
@@ -50,6 +53,7 @@ def _facts(package: Package) -> list[list[str]]:
         ["heads", f"{spec.num_heads} of {spec.head_dim}, {spec.num_kv_heads} for keys and values"],
         ["vocabulary", f"{spec.vocab_size} tokens, head {'tied to the embedding' if spec.tied_head else 'of its own'}"],
         ["context", f"{manifest.limits.max_context} tokens at most, the model's own is {spec.context_length}"],
+        ["memory", f"{human_bytes(plan.total)} at a context of {plan.context}; edge plan shows its parts"],
         [
             "presets",
             f"{', '.join(manifest.capabilities.presets)}; batch invariant: {_yes(manifest.capabilities.batch_invariant)}",
@@ -87,7 +91,12 @@ def _tensor_kinds(manifest: Manifest) -> list[list[str]]:
 
 def _tensors(manifest: Manifest) -> list[list[str]]:
     rows = [
-        [t.name, str(t.bytes), f"{t.rounding_error:.2e}" if t.rounding_error else "exact", f"{t.source_kind} -> {t.kind}"]
+        [
+            t.name,
+            str(t.bytes),
+            "exact" if t.is_exact else f"{max(t.rounding_error, t.scale_error):.2e}",
+            f"{t.source_kind} -> {t.kind}",
+        ]
         for t in manifest.tensors
     ]
     return [["tensor", "bytes", "rounding", "stored as"], *rows]

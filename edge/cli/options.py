@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def context_option() -> Decorator:
+def context_option(default: str = "yaml/runtime/inference.yaml, at most the model's own") -> Decorator:
     return click.option(
         "-c", "--ctx-size", "--context", "context", type=click.IntRange(min=1), envvar=["EDGE_CTX_SIZE", "EDGE_CONTEXT"],
-        help="Tokens of prompt and answer together.  [default: yaml/runtime/inference.yaml, at most the model's own]",
+        help=f"Tokens of prompt and answer together.  [default: {default}]",
     )  # fmt: skip
 
 

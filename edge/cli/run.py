@@ -57,7 +57,7 @@ class Answer:
 @template_option()
 @click.option("--stop", "stops", multiple=True, help="End the answer in front of this text; may be given several times.")
 @max_tokens_option(512)
-@context_option()
+@context_option("as much as the prompt and --max-tokens need")
 @sampling_options
 @threads_option()
 @isa_option()

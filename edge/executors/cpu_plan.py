@@ -20,6 +20,9 @@ from edge.spec import ModelSpec
 PLAN_FILE = "plan.json"
 WEIGHTS_FILE = "weights.bin"
 
+_MAX_INT32 = 2**31 - 1
+_MAX_BYTES = 1 << 48
+
 _TENSOR_FIELDS = ("weight0", "weight1", "weight2", "norm", "post_norm", "q_norm", "k_norm", "inv_freq")
 _ENUM_FIELDS = {"input": contract.INPUTS, "activation": contract.ACTIVATIONS}
 _OP_DTYPE = np.dtype([(name, np.int32 if kind == "int32_t" else np.float32) for name, kind in contract.OP_FIELDS.items()])
@@ -116,8 +119,9 @@ def _parse(document: Any) -> CpuPlan:
         raise ValueError(f"contract {document['contract']}, this runtime has {contract.VERSION}")
     tensors = [read_value(row, PlanTensor, f"tensors[{i}]") for i, row in enumerate(document["tensors"])]
     for tensor in tensors:
-        if min(tensor.outputs, tensor.inputs, tensor.group, tensor.offset, tensor.bytes) < 0:
-            raise ValueError(f"tensor {tensor.name}: a negative count")
+        small, large = (tensor.outputs, tensor.inputs, tensor.group), (tensor.offset, tensor.bytes)
+        if not (0 <= min(small) <= max(small) <= _MAX_INT32 and 0 <= min(large) <= max(large) <= _MAX_BYTES):
+            raise ValueError(f"tensor {tensor.name}: a count out of range")
         if tensor.kind not in contract.WEIGHT_KINDS:
             raise ValueError(f"tensor {tensor.name}: unknown kind {tensor.kind}")
     names = {t.name for t in tensors}
@@ -138,8 +142,11 @@ def _parse(document: Any) -> CpuPlan:
                     raise ValueError(f"step {step.op}: {key} is {value}")
                 step.values[key] = value
             elif key in contract.OP_FIELDS and key != "code":
-                if type(value) not in (int, float):
-                    raise ValueError(f"step {step.op}: {key} is not a number")
+                whole = contract.OP_FIELDS[key] == "int32_t"
+                if type(value) is not int and (whole or type(value) is not float):
+                    raise ValueError(f"step {step.op}: {key} is not a number of its kind")
+                if abs(value) > _MAX_INT32:
+                    raise ValueError(f"step {step.op}: {key} is out of range")
                 step.values[key] = value
             elif key != "op":
                 raise ValueError(f"step {step.op}: unknown key {key}")

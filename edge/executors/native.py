@@ -5,8 +5,11 @@ Needs: cpu_plan, the native extension. Never: page policy, sampling.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +23,9 @@ from edge.spec import ModelSpec
 if TYPE_CHECKING:
     from edge.manifest import Limits
 
-_MADV_POPULATE_READ = 22  # Linux 5.14; the mmap module names neither
-_MADV_POPULATE_WRITE = 23
+_MADV_POPULATE_WRITE = 23  # Linux 5.14; the mmap module does not name it
+
+MAX_THREADS = 1024
 
 
 def load_core() -> Any:
@@ -67,30 +71,34 @@ class NativeExecutor:
         """Maps `folder`/weights.bin, takes `pool_bytes` of memory for pages and prepares `threads` threads.
 
         The pool is touched at once: what was planned is what the process has, and it is refused here or never.
-        Raises PackageError for a plan that does not fit its file, BudgetError when the pool cannot be had.
+        Raises PackageError for a plan that does not fit, BudgetError when memory or threads cannot be had, ConfigError.
         """
         core = load_core()
         if isa not in ("auto", *core.instruction_sets()):
             known = ", ".join(core.instruction_sets())
             raise ConfigError(f"--isa {isa}: this machine or build has none of that name. Use auto, or one of: {known}")
+        if not 1 <= threads <= MAX_THREADS:
+            raise ConfigError(f"--threads {threads}: must be 1 to {MAX_THREADS}. This process may use {available_threads()}")
         plan = CpuPlan.read(folder / PLAN_FILE)
         weights = _map_weights(folder / WEIGHTS_FILE, plan.weight_bytes)
+        _check_plan(core, folder, plan, weights, spec)
         pool = _allocate_pool(pool_bytes)
-        numbers = [limits.max_step_tokens, limits.max_sequences, limits.max_context, limits.max_logit_rows]
         try:
             engine = core.Engine(
                 weights=weights,
                 tensors=plan.tensor_records(),
                 ops=plan.op_records(),
                 shape=shape_numbers(spec),
-                limits=numbers,
+                limits=[limits.max_step_tokens, limits.max_sequences, limits.max_context, limits.max_logit_rows],
                 isa=isa,
                 threads=threads,
                 pool=pool,
             )
-        except ValueError as error:
-            raise PackageError(f"{folder}: the engine cannot be opened: {error}. Build the package again: edge build") from None
-        logits = np.zeros((limits.max_logit_rows, spec.vocab_size), dtype=np.float32)
+            logits = np.zeros((limits.max_logit_rows, spec.vocab_size), dtype=np.float32)
+        except MemoryError as error:
+            raise BudgetError(
+                f"engine: {error} beside a pool of {pool_bytes / 2**20:.0f} MiB. Use a smaller --context"
+            ) from None
         return cls(engine, plan, pool, logits)
 
     @property
@@ -125,17 +133,31 @@ class NativeExecutor:
         self._logits = np.empty((0, 0), dtype=np.float32)
 
 
+def _check_plan(core: Any, folder: Path, plan: CpuPlan, weights: np.ndarray, spec: ModelSpec) -> None:
+    """PackageError where the plan does not fit the file, the spec or itself; nothing is allocated before."""
+    attends = Counter(step.values.get("group") for step in plan.steps if step.op == "attend")
+    reason = ""
+    if attends != {group: len(layers) for group, layers in enumerate(spec.groups)}:
+        reason = "its attention steps are not the layers of the manifest's model"
+    else:
+        message, where, _ = core.check_plan(weights, plan.tensor_records(), plan.op_records(), shape_numbers(spec))
+        if message:
+            reason = f"{message} (number {where})"
+    if reason:
+        raise PackageError(f"{folder / PLAN_FILE}: {reason}. Build the package again: edge build")
+
+
 def _map_weights(path: Path, needed: int) -> np.ndarray:
     """uint8 view of the file, read-only and shared with every other process that maps it; nothing is copied."""
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            if size < needed:
+            if size < needed or size == 0:
                 raise PackageError(f"{path}: has {size} bytes, its plan needs {needed}. Build the package again: edge build")
             mapping = mmap.mmap(file.fileno(), size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
     except OSError as error:
         raise PackageError(f"{path}: cannot be mapped ({error.strerror}). Check the file, or build again: edge build") from None
-    _advise(mapping, _MADV_POPULATE_READ)
+    mapping.madvise(mmap.MADV_WILLNEED)  # read ahead, without waiting: a load stays instant
     return np.frombuffer(mapping, dtype=np.uint8)
 
 
@@ -148,17 +170,15 @@ def _allocate_pool(pool_bytes: int) -> np.ndarray:
             f"pool: {pool_bytes / 2**20:.0f} MiB for KV pages cannot be had ({error}). Use a smaller --context"
         ) from None
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        _advise(memory, mmap.MADV_HUGEPAGE)
+        with suppress(OSError):  # a kernel without huge pages: slower, nothing else
+            memory.madvise(mmap.MADV_HUGEPAGE)
     pool = np.frombuffer(memory, dtype=np.uint8)
-    if not _advise(memory, _MADV_POPULATE_WRITE):
-        pool[:: mmap.PAGESIZE] = 0
-    return pool
-
-
-def _advise(memory: mmap.mmap, advice: int) -> bool:
-    """False where this kernel does not know the advice: it only ever saves time."""
     try:
-        memory.madvise(advice)
-    except OSError:
-        return False
-    return True
+        memory.madvise(_MADV_POPULATE_WRITE)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise BudgetError(
+                f"pool: {pool_bytes / 2**20:.0f} MiB for KV pages cannot be had ({error.strerror}). Use a smaller --context"
+            ) from None
+        pool[:: mmap.PAGESIZE] = 0  # a kernel before 5.14
+    return pool

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from edge.errors import BuildError
+from engines.portable.reader import read_model
 
 
 @dataclass(eq=False, slots=True)
@@ -88,14 +88,11 @@ class Matcher:
 
 
 def read_graph(path: Path) -> Graph:
-    """The graph of the portable ONNX at `path`, without its external data. BuildError where it is not one."""
+    """The graph of the portable ONNX at `path`, without its external data. SourceError where it is not one."""
     import onnx
     from onnx import helper, numpy_helper
 
-    try:
-        model = onnx.load(path, load_external_data=False)
-    except Exception as error:  # protobuf and OS errors have no common base
-        raise BuildError(f"{path}: not an ONNX model ({error}). Export it again: edge export") from error
+    model = read_model(path)
     stored, constants = set(), {}
     for tensor in model.graph.initializer:
         if tensor.data_location == onnx.TensorProto.EXTERNAL:

@@ -28,6 +28,9 @@ using Result = std::tuple<std::string, int, bool>;  // message (empty: good), wh
 constexpr int RECORD_FIELDS = 7;
 
 edge::TensorRecord record_at(const int64_t *row) {
+  for (int i = 0; i < 5; ++i) {
+    if (row[i] != static_cast<int32_t>(row[i])) throw std::invalid_argument("a tensor record holds a number above 32 bits");
+  }
   return {static_cast<int32_t>(row[0]),
           static_cast<int32_t>(row[1]),
           static_cast<int32_t>(row[2]),
@@ -42,6 +45,15 @@ std::vector<edge::TensorRecord> read_records(const Input<int64_t, 2> &rows) {
   std::vector<edge::TensorRecord> records;
   for (size_t i = 0; i < rows.shape(0); ++i) records.push_back(record_at(rows.data() + i * RECORD_FIELDS));
   return records;
+}
+
+// A single tensor, whose form is one that kernels know.
+edge::TensorRecord read_record(const std::vector<int64_t> &record) {
+  if (record.size() != RECORD_FIELDS) throw std::invalid_argument("a tensor record has 7 fields");
+  const edge::TensorRecord tensor = record_at(record.data());
+  const edge::Status form = edge::check_form(tensor, 0);
+  if (!form.good()) throw std::invalid_argument(form.message);
+  return tensor;
 }
 
 std::vector<edge::Op> read_ops(const nb::bytes &blob) {
@@ -78,8 +90,10 @@ class PyEngine {
     const edge::Status status =
         edge::Engine::open(weights_.data(), static_cast<int64_t>(weights_.size()), read_records(tensors), read_ops(ops), shape_,
                            read_limits(limits), kernels_, threads, pool_.data(), static_cast<int64_t>(pool_.size()), &engine_);
-    if (!status.good())
-      throw std::invalid_argument(std::string(status.message) + " (number " + std::to_string(status.where) + ")");
+    if (status.good()) return;
+    // `check_plan` comes first, so what fails here is the machine.
+    PyErr_SetString(PyExc_MemoryError, status.message);
+    throw nb::python_error();
   }
 
   Result run(const Input<int32_t, 1> &token_ids, const Input<int32_t, 1> &query_start, const Input<int32_t, 1> &kv_len,
@@ -121,8 +135,8 @@ class PyEngine {
 // y [M, N] = x [M, K] times the packed matrix, through the same row quantisation as the engine; for tests and benches.
 void matmul(const std::string &isa, const Input<uint8_t, 1> &strips, const std::vector<int64_t> &record,
             const Input<float, 2> &x, const Output<float, 2> &y) {
-  if (record.size() != RECORD_FIELDS) throw std::invalid_argument("a tensor record has 7 fields");
-  const edge::TensorRecord tensor = record_at(record.data());
+  const edge::TensorRecord tensor = read_record(record);
+  if (tensor.kind == edge::WeightKind::fp32) throw std::invalid_argument("matmul: the tensor is a vector");
   const int64_t rows = static_cast<int64_t>(x.shape(0)), width = static_cast<int64_t>(x.shape(1));
   if (static_cast<int64_t>(strips.size()) != edge::tensor_bytes(tensor) || width != tensor.inputs || y.shape(0) != x.shape(0) ||
       static_cast<int64_t>(y.shape(1)) != tensor.outputs) {
@@ -143,9 +157,8 @@ void matmul(const std::string &isa, const Input<uint8_t, 1> &strips, const std::
 
 std::vector<std::string> instruction_sets() {
   std::vector<std::string> names;
-  for (const char *name : {"plain", "avx2", "avx512vnni", "neon"}) {
-    if (edge::find_kernels(name)) names.emplace_back(name);
-  }
+  const edge::Kernels *tables[edge::MAX_TABLES];
+  for (int i = 0, count = edge::list_kernels(tables); i < count; ++i) names.emplace_back(tables[i]->name);
   return names;
 }
 
@@ -158,6 +171,16 @@ NB_MODULE(_core, m) {
   m.def("instruction_sets", &instruction_sets, "Names of the instruction sets that run here, slowest first.");
   m.def("best_instruction_set", [] { return std::string(edge::find_kernels("auto")->name); });
   m.def(
+      "check_plan",
+      [](const Input<uint8_t, 1> &weights, const Input<int64_t, 2> &tensors, const nb::bytes &ops,
+         const std::vector<int32_t> &shape) {
+        edge::Plan plan;
+        return result(edge::read_plan(weights.data(), static_cast<int64_t>(weights.size()), read_records(tensors),
+                                      read_ops(ops), read_shape(shape), &plan));
+      },
+      nb::arg("weights"), nb::arg("tensors"), nb::arg("ops"), nb::arg("shape"),
+      "Whether an engine can be opened over the file.");
+  m.def(
       "workspace_bytes",
       [](const Input<int64_t, 2> &tensors, const nb::bytes &ops, const std::vector<int32_t> &shape,
          const std::vector<int32_t> &limits, int threads) {
@@ -165,13 +188,11 @@ NB_MODULE(_core, m) {
             .bytes;
       },
       nb::arg("tensors"), nb::arg("ops"), nb::arg("shape"), nb::arg("limits"), nb::arg("threads"));
-  m.def("tensor_bytes", [](const std::vector<int64_t> &record) {
-    if (record.size() != RECORD_FIELDS) throw std::invalid_argument("a tensor record has 7 fields");
-    return edge::tensor_bytes(record_at(record.data()));
-  });
+  m.def("tensor_bytes", [](const std::vector<int64_t> &record) { return edge::tensor_bytes(read_record(record)); });
   m.def("read_bandwidth", &edge::read_bandwidth, nb::arg("threads"), nb::arg("bytes"), nb::arg("rounds"),
         nb::call_guard<nb::gil_scoped_release>(), "Bytes per second that `threads` threads read together.");
-  m.def("matmul", &matmul, nb::arg("isa"), nb::arg("strips"), nb::arg("record"), nb::arg("x"), nb::arg("y"));
+  m.def("matmul", &matmul, nb::arg("isa"), nb::arg("strips"), nb::arg("record"), nb::arg("x"),
+        nb::arg("y").noconvert());  // a converted copy would take the results
   nb::class_<PyEngine>(m, "Engine")
       .def(nb::init<Input<uint8_t, 1>, const Input<int64_t, 2> &, const nb::bytes &, const std::vector<int32_t> &,
                     const std::vector<int32_t> &, const std::string &, int, Output<uint8_t, 1>>(),

@@ -6,7 +6,6 @@ What leaves early removes them; what is killed leaves them to the next export of
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edge.errors import BuildError
+from engines.locks import lock_file
 
 GRAPH_BYTES = 16 << 20  # room asked for beside the data: the graph itself is a few MB
 
@@ -50,21 +50,8 @@ def _locked(data: Path, out: Path) -> int:
         raise BuildError(f"{out.parent}: is not a folder. Create it, or choose another place with -o")
     if out.is_dir():
         raise BuildError(f"{out}: is a folder. Give the name of a file: -o {out / 'model.onnx'}")
-    try:
-        descriptor = os.open(data, os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise _unwritable(out, error) from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Between our open and our lock another export may have finished and renamed this very file.
-        if not data.exists() or os.fstat(descriptor).st_ino != data.stat().st_ino:
-            raise BlockingIOError
-        os.ftruncate(descriptor, 0)
-    except OSError as error:
-        os.close(descriptor)
-        if isinstance(error, BlockingIOError):
-            raise BuildError(f"{out}: another export is writing it. Wait for it, or choose another name with -o") from error
-        raise _unwritable(out, error) from error
+    descriptor = lock_file(data, out, "export")
+    os.ftruncate(descriptor, 0)
     return descriptor
 
 

@@ -143,6 +143,10 @@ def open_gguf(path: Path) -> GgufSource:
     name = " ".join(keys.text_or("general.name", path.stem).split())  # it is shown in one line
     tied = HEAD not in header.tensors or _equal(data, embedding, header.tensors[HEAD])
     spec = READERS[architecture](keys, read_dimensions(keys, name, vocab_size, tied))
+    try:
+        spec.check()
+    except ValueError as error:
+        raise SourceError(f"{path}: {error}, which no model has. Convert the model again") from None
     licence, link = keys.text_or("general.license", ""), keys.text_or("general.license.link", "")
     metadata = SourceMetadata(path, name, licence, link, read_tokenizer_parts(keys, vocab_size))
     return GgufSource(header, data, spec, metadata)

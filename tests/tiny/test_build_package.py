@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -10,18 +11,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
-from synthetic import TinyModel
+from synthetic import VARIANTS, TinyModel
 
-from edge.errors import BuildError, EdgeError, PackageError
+from edge.errors import BudgetError, BuildError, ConfigError, EdgeError, PackageError
 from edge.package import Package
 
 pytest.importorskip("edge._core", reason="needs the native core: pip install .")
 pytest.importorskip("onnxruntime", reason="needs the build extra")
 
 from engines.build import BuildReport, build_package
+from engines.partial_package import exchange
 from engines.verify import verify_package
 
 Gguf = Callable[[str | TinyModel], Path]
@@ -31,6 +35,22 @@ TOKENS = 200
 def _build(model: Path, out: Path, tier: str = "int4", **more: bool) -> BuildReport:
     # Random weights give near-flat logits, so the verdicts' limits say little here; tests of the engine have their own.
     return build_package(model, model_name=str(model), tier=tier, target="cpu", out=out, verify_tokens=TOKENS, **more)
+
+
+def _change_plan(package: Path, change: Callable[[str], str]) -> None:
+    plan = package / "engine" / "plan.json"
+    changed = change(plan.read_text())
+    assert changed != plan.read_text()
+    plan.write_text(changed)
+    _rehash(package, "engine/plan.json")
+
+
+def _rehash(package: Path, name: str) -> None:
+    """Makes the manifest agree with a file that was changed, as somebody who means harm would."""
+    manifest = json.loads((package / "manifest.json").read_text())
+    data = (package / name).read_bytes()
+    manifest["files"][name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    (package / "manifest.json").write_text(json.dumps(manifest))
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +68,7 @@ def test_a_package_opens_and_verifies(tiny_gguf: Gguf, tmp_path: Path, variant: 
     report = _build(tiny_gguf(variant), out, tier)
     assert Package.open(out, force=True).manifest == report.manifest
     found = verify_package(out, reference=tiny_gguf(variant))
-    assert found.reference is not None
-    assert found.reference == report.manifest.verdicts
+    assert found.reference == found.built == report.manifest.verdicts
     assert sorted(p.name for p in tmp_path.iterdir()) == ["model.edge"]
 
 
@@ -81,21 +100,112 @@ def test_a_changed_byte_of_the_weights_fails_verification(package: Path, tmp_pat
 
 def test_an_engine_that_computes_otherwise_fails_the_stored_check(package: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(package, tmp_path / "copy.edge"))
-    plan = copy / "engine" / "plan.json"
-    changed = (
-        plan.read_text().replace('"activation": "silu"', '"activation": "gelu_tanh"').replace('"scale": 1.0', '"scale": 3.0')
+    _change_plan(
+        copy,
+        lambda plan: plan.replace('"activation": "silu"', '"activation": "gelu_tanh"').replace('"scale": 1.0', '"scale": 3.0'),
     )
-    assert changed != plan.read_text()
-    plan.write_text(changed)
-    manifest = json.loads((copy / "manifest.json").read_text())
-    import hashlib
+    good, bad = verify_package(package), verify_package(copy)
+    assert good.stored.passed and good.passed
+    assert not bad.stored.passed and not bad.passed
 
-    manifest["files"]["engine/plan.json"] = {
-        "bytes": plan.stat().st_size,
-        "sha256": hashlib.sha256(plan.read_bytes()).hexdigest(),
-    }
+
+def test_layers_that_share_a_page_fail_verification(package: Path, tmp_path: Path) -> None:
+    """What one prefill step cannot show: the fault lies in pages that a later step reads."""
+    copy = Path(shutil.copytree(package, tmp_path / "copy.edge"))
+    _change_plan(copy, lambda plan: plan.replace('"group_layer": 1', '"group_layer": 0'))
+    with pytest.raises(PackageError, match="next slot"):
+        verify_package(copy)
+
+
+def test_loose_limits_in_a_manifest_do_not_help(package: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(package, tmp_path / "copy.edge"))
+    _change_plan(copy, lambda plan: plan.replace('"scale": 1.0', '"scale": 3.0'))
+    manifest = json.loads((copy / "manifest.json").read_text())
+    manifest["verdicts"]["engine"]["limits"] = {"kl_mean": 1e5, "top1": 0.0, "perplexity_ratio": 1e9}
     (copy / "manifest.json").write_text(json.dumps(manifest))
-    assert verify_package(package).stored.kl_mean < verify_package(copy).stored.kl_mean / 10
+    assert not verify_package(copy).passed
+
+
+def test_a_failed_verdict_of_the_build_is_no_verified_package(package: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(package, tmp_path / "copy.edge"))
+    manifest = json.loads((copy / "manifest.json").read_text())
+    manifest["verdicts"]["tier"] |= {"kl_mean": 50.0, "passed": False}
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    found = verify_package(copy)
+    assert found.stored.passed and not found.passed
+    assert "the tier verdict of the build" in found.text()
+
+
+@pytest.mark.parametrize("damage", ["text", "shape", "ids", "missing"])
+def test_a_damaged_reference_is_one_line(package: Path, tmp_path: Path, damage: str) -> None:
+    copy = Path(shutil.copytree(package, tmp_path / "copy.edge"))
+    path = copy / "reference" / "logits.npz"
+    with np.load(path) as loaded:
+        arrays = dict(loaded)
+    first = next(iter(arrays)).rsplit(".", 1)[0]
+    if damage == "text":
+        path.write_text("not an archive")
+    else:
+        if damage == "shape":
+            arrays[f"{first}.logits"] = arrays[f"{first}.logits"][:, :3]
+        elif damage == "ids":
+            arrays[f"{first}.ids"][0, 0] = 10**6
+        else:
+            del arrays[f"{first}.log_sum_exp"]
+        np.savez(path, **arrays)
+    _rehash(copy, "reference/logits.npz")
+    with pytest.raises(PackageError, match="is not a reference of this package"):
+        verify_package(copy)
+
+
+def test_verdicts_are_repeated_over_several_windows_with_a_first_token(tiny_gguf: Gguf, tmp_path: Path) -> None:
+    """Gemma-like models put BOS in front of every window; the small context makes several."""
+    model = tiny_gguf(replace(VARIANTS["gemma_published"], context=96))
+    report = _build(model, tmp_path / "model.edge")
+    assert report.manifest.verdicts.engine is not None and report.manifest.verdicts.engine.windows > 2
+    assert verify_package(tmp_path / "model.edge", reference=model).reference == report.manifest.verdicts
+
+
+def test_more_text_than_there_is_is_refused(tiny_gguf: Gguf, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--verify-tokens 9000000: the text has"):
+        build_package(
+            tiny_gguf("llama"), model_name="m", tier="int4", target="cpu", out=tmp_path / "m.edge", verify_tokens=9_000_000
+        )
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_build_over_the_memory_is_refused_before_any_work(
+    tiny_gguf: Gguf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import engines.sizes
+    from edge.monitors.memory import machine_memory
+
+    monkeypatch.setattr(engines.sizes, "machine_memory", lambda: replace(machine_memory(), available=1 << 20))
+    with pytest.raises(BudgetError, match="--ignore-budget"):
+        _build(tiny_gguf("llama"), tmp_path / "model.edge")
+    assert not list(tmp_path.iterdir())
+    _build(tiny_gguf("llama"), tmp_path / "model.edge", ignore_budget=True)
+
+
+def test_two_names_are_exchanged_in_one_step_where_the_system_can(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    (first / "mark").touch()
+    if not exchange(first, second):
+        pytest.skip("needs renameat2 and a file system that exchanges names")
+    assert (second / "mark").exists() and not (first / "mark").exists()
+
+
+def test_a_build_that_was_killed_between_its_renames_gives_the_old_package_back(
+    package: Path, tiny_gguf: Gguf, tmp_path: Path
+) -> None:
+    shutil.copytree(package, tmp_path / ".model.edge.old")
+    with pytest.raises(EdgeError):
+        build_package(
+            tiny_gguf("llama"), model_name="m", tier="int4", target="cpu", out=tmp_path / "model.edge", verify_tokens=9_000_000
+        )
+    assert Package.open(tmp_path / "model.edge").spec == Package.open(package).spec
 
 
 def test_another_model_as_reference_is_refused_with_both_hashes(package: Path, tiny_gguf: Gguf) -> None:
@@ -194,7 +304,7 @@ build_package(model, model_name="m", tier="int4", target="cpu", out=out, verify_
 def test_a_killed_build_leaves_no_package_and_the_next_one_cleans_up(tiny_gguf: Gguf, tmp_path: Path) -> None:
     out = tmp_path / "model.edge"
     process = subprocess.Popen(
-        [sys.executable, "-c", _KILLED, str(tiny_gguf("llama")), str(out)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", _KILLED, str(tiny_gguf("llama")), str(out)], stdout=subprocess.PIPE, text=True, cwd=tmp_path
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "here\n"

@@ -10,13 +10,6 @@ int64_t attend_scratch_floats(int32_t head_dim) { return scratch_floats(head_dim
 namespace plain {
 namespace {
 
-// 1 / sqrt(mean of squares + epsilon); the squares are summed in 16 lanes.
-float inverse_rms(const float *x, int width, float epsilon) {
-  float lanes[16] = {};
-  for (int i = 0; i < width; ++i) lanes[i % 16] = fused(x[i], x[i], lanes[i % 16]);
-  return 1.0f / square_root(sum_lanes(lanes) / float(width) + epsilon);
-}
-
 // Norm (where `norm` is not null) and rotation of the channel pair (i, i + D/2) of one head.
 struct Pair {
   float first, second;
@@ -93,7 +86,7 @@ void rotary(const RotaryParams &p) {
     const int seq = p.row_seq[row], page = p.row_pos[row] / PAGE_TOKENS, slot = p.row_pos[row] % PAGE_TOKENS;
     float *x = p.qkv + row * p.qkv_stride;
     for (int head = 0; head < heads; ++head, x += dim) {
-      const float inverse = p.q_norm ? inverse_rms(x, dim, p.epsilon) : 1.0f;
+      const float inverse = p.q_norm ? inverse_rms<float>(x, dim, p.epsilon) : 1.0f;
       for (int i = 0; i < half; ++i) {
         const Pair pair = turned(x, i, half, p.q_norm, inverse, cosines, sines);
         x[i] = pair.first * p.scale;
@@ -102,7 +95,7 @@ void rotary(const RotaryParams &p) {
     }
     for (int head = 0; head < kv_heads; ++head, x += dim) {
       uint16_t *keys = page_of(p.pages, seq, page, 0, head) + slot;
-      const float inverse = p.k_norm ? inverse_rms(x, dim, p.epsilon) : 1.0f;
+      const float inverse = p.k_norm ? inverse_rms<float>(x, dim, p.epsilon) : 1.0f;
       for (int i = 0; i < half; ++i) {
         const Pair pair = turned(x, i, half, p.k_norm, inverse, cosines, sines);
         keys[i * PAGE_TOKENS] = float_to_half(half_range(pair.first));

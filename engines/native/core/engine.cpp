@@ -29,9 +29,15 @@ Engine::~Engine() { std::free(block_); }
 Status Engine::open(const uint8_t *weights, int64_t weight_bytes, const std::vector<TensorRecord> &tensors,
                     const std::vector<Op> &ops, const ModelShape &shape, const Limits &limits, const Kernels *kernels,
                     int threads, uint8_t *pool, int64_t pool_bytes, std::unique_ptr<Engine> *out) {
-  std::unique_ptr<Engine> engine(new Engine(limits, kernels, threads));
-  const Status status = read_plan(weights, weight_bytes, tensors, ops, shape, &engine->plan_);
+  if (limits.max_step_tokens <= 0 || limits.max_sequences <= 0 || limits.max_context <= 0 || limits.max_logit_rows < 0) {
+    return {"the limits make no sense", -1};
+  }
+  Plan plan;
+  const Status status = read_plan(weights, weight_bytes, tensors, ops, shape, &plan);
   if (!status.good()) return status;
+  std::unique_ptr<Engine> engine(new Engine(limits, kernels, threads));
+  if (engine->team_.size() != threads) return {"the threads could not be started", -1};
+  engine->plan_ = std::move(plan);
   engine->pool_ = pool;
   engine->pool_bytes_ = pool_bytes;
   engine->tasks_.resize(shape.num_groups);
@@ -51,7 +57,7 @@ Status Engine::run(const Step &step) {
   const Status status = check_step(plan_, limits_, pool_bytes_, step);
   if (!status.good()) return status;
   cancel_.store(false, std::memory_order_relaxed);
-  stop_ = false;
+  stop_[0] = stop_[1] = false;
   step_ = &step;
   for (size_t i = 0; i < (plan_.ops.size() + 1) * PHASES; ++i) counters_[i].next.store(0, std::memory_order_relaxed);
   for (int32_t seq = 0; seq < step.num_seqs; ++seq) {
@@ -65,7 +71,7 @@ Status Engine::run(const Step &step) {
     plan_attention(plan_, step, group, team_.size(), &tasks_[group]);
   }
   team_.run(&Engine::enter, this);
-  if (stop_) return {nullptr, -1, true};
+  if (stop_[0] || stop_[1]) return {nullptr, -1, true};
   return {};
 }
 
@@ -84,9 +90,11 @@ void Engine::work(int thread) {
       case OpCode::gated: gated(op, counters); break;
       case OpCode::head: head(op, counters); break;
     }
-    if (thread == 0) stop_ = cancel_.load(std::memory_order_relaxed);
+    // Two slots in turn: a slot is written again only behind a barrier that everybody reached after reading it.
+    bool &stop = stop_[i % 2];
+    if (thread == 0) stop = cancel_.load(std::memory_order_relaxed);
     team_.barrier();
-    if (stop_) return;
+    if (stop) return;
   }
 }
 

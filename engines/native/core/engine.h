@@ -55,7 +55,7 @@ class Engine {
   std::unique_ptr<Counter[]> counters_;
   const Step *step_ = nullptr;
   std::atomic<bool> cancel_{false};
-  bool stop_ = false;
+  bool stop_[2] = {};  // whether the step ends early, of even and of odd ops
 };
 
 }  // namespace edge

@@ -102,15 +102,23 @@ const Kernels *avx2_kernels() { return nullptr; }
 const Kernels *avx512vnni_kernels() { return nullptr; }
 #endif
 
+int list_kernels(const Kernels *tables[MAX_TABLES]) {
+  const Kernels *const all[MAX_TABLES] = {plain_kernels(), avx2_kernels(), avx512vnni_kernels()};
+  int count = 0;
+  for (const Kernels *kernels : all) {
+    if (kernels) tables[count++] = kernels;
+  }
+  return count;
+}
+
 const Kernels *find_kernels(const char *name) {
-  const bool any = !*name || !std::strcmp(name, "auto");
-  if (any || !std::strcmp(name, "avx512vnni")) {
-    if (const Kernels *found = avx512vnni_kernels()) return found;
+  const Kernels *tables[MAX_TABLES];
+  const int count = list_kernels(tables);
+  if (!*name || !std::strcmp(name, "auto")) return tables[count - 1];
+  for (int i = 0; i < count; ++i) {
+    if (!std::strcmp(tables[i]->name, name)) return tables[i];
   }
-  if (any || !std::strcmp(name, "avx2")) {
-    if (const Kernels *found = avx2_kernels()) return found;
-  }
-  return any || !std::strcmp(name, "plain") ? plain_kernels() : nullptr;
+  return nullptr;
 }
 
 }  // namespace edge

@@ -140,7 +140,7 @@ struct MergeParams {      // merges partials of blocks [0, blocks) in ascending 
 };
 
 struct Kernels {
-  const char *name;  // plain, avx2, avx512vnni, neon
+  const char *name;  // plain, avx2, avx512vnni
   void (*norm)(const NormParams &);
   void (*matmul)(const MatmulParams &);
   void (*gated)(const GatedParams &);
@@ -158,6 +158,8 @@ int64_t attend_scratch_floats(int32_t head_dim);
 const Kernels *plain_kernels();
 const Kernels *avx2_kernels();
 const Kernels *avx512vnni_kernels();
+constexpr int MAX_TABLES = 3;
+int list_kernels(const Kernels *tables[MAX_TABLES]);  // those that are not null, slowest first; returns how many
 const Kernels *find_kernels(const char *name);  // by name; "" or "auto": the best that works here; null: unknown or not here
 
 }  // namespace edge

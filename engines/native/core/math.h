@@ -71,6 +71,34 @@ inline float sum_lanes(const float lanes[16]) {
 
 // --- any V ---------------------------------------------------------------------------------------------------------
 
+// The first `count` floats, at most as many as V has; zeros behind them. Of 16 floats: rows.h.
+template <class V>
+V load_upto(const float *x, int64_t count);
+template <>
+inline float load_upto<float>(const float *x, int64_t) {
+  return *x;
+}
+
+// 1 / sqrt(mean(x^2) + epsilon). V is 16 floats, or the float that takes the 16 lanes in turn.
+template <class V>
+inline float inverse_rms(const float *x, int32_t width, float epsilon) {
+  constexpr int FLOATS = sizeof(V) / sizeof(float);
+  V squares[16 / FLOATS];
+  for (V &sum : squares) sum = V(0.0f);
+  for (int32_t at = 0; at < width; at += FLOATS) {
+    const V v = load_upto<V>(x + at, width - at);
+    V &sum = squares[at % 16 / FLOATS];
+    sum = fused(v, v, sum);
+  }
+  float total;
+  if constexpr (FLOATS == 1) {
+    total = sum_lanes(squares);
+  } else {
+    total = sum_lanes(squares[0]);
+  }
+  return 1.0f / square_root(total / float(width) + epsilon);
+}
+
 constexpr float ROUNDING = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, to nearest even
 
 // e^x within 2 ulp (Cephes expf). Exactly 0 below -87, where results would turn subnormal, -infinity too; stays at

@@ -8,12 +8,6 @@
 namespace edge {
 namespace {
 
-float inverse_rms(const float *x, int32_t width, float epsilon) {
-  float lanes[16] = {};
-  for (int32_t i = 0; i < width; ++i) lanes[i % 16] = fused(x[i], x[i], lanes[i % 16]);
-  return 1.0f / square_root(sum_lanes(lanes) / float(width) + epsilon);
-}
-
 void quantise_step(const float *x, const Rows &rows, int64_t row, int64_t step) {
   uint32_t largest = 0;
   for (int i = 0; i < STEP; ++i) {
@@ -82,7 +76,7 @@ namespace plain {
 void norm(const NormParams &p) {
   for (int64_t row = p.row_begin; row < p.row_end; ++row) {
     const float *x = p.x + row * p.stride;
-    const float inverse = p.weight ? inverse_rms(x, p.width, p.epsilon) : 1.0f;
+    const float inverse = p.weight ? inverse_rms<float>(x, p.width, p.epsilon) : 1.0f;
     for (int64_t at = 0; at < p.width; at += STEP) {
       float y[STEP] = {};
       for (int64_t i = 0; i < STEP && at + i < p.width; ++i) {
@@ -118,7 +112,7 @@ void gated(const GatedParams &p) {
 void add_norm(const AddNormParams &p) {
   for (int64_t row = p.row_begin; row < p.row_end; ++row) {
     const float *x = p.x + row * p.x_stride;
-    const float inverse = inverse_rms(x, p.width, p.epsilon);
+    const float inverse = inverse_rms<float>(x, p.width, p.epsilon);
     for (int64_t i = 0; i < p.width; ++i) p.h[row * p.h_stride + i] += x[i] * inverse * p.weight[i];
   }
 }

@@ -8,6 +8,7 @@ namespace edge {
 namespace {
 
 constexpr int32_t UNSEEN = -1;
+constexpr int32_t MAX_INPUTS = 1 << 30;  // so that padded inputs fit 32 bits, and the bytes of any matrix 64
 
 // Looks tensors up by index; NO_TENSOR and strangers are never good.
 struct Tensors {
@@ -24,12 +25,8 @@ struct Tensors {
 };
 
 Status check_tensor(const TensorRecord &tensor, int where, int64_t file_bytes) {
-  if (tensor.kind < 0 || tensor.kind > WeightKind::int4) return {"a tensor has an unknown kind", where};
-  if (tensor.outputs <= 0 || tensor.inputs <= 0) return {"a tensor has an empty shape", where};
-  if (tensor.kind == WeightKind::int8 && tensor.group != 16 && tensor.group != 32) {
-    return {"an int8 tensor has a group other than 16 and 32", where};
-  }
-  if (tensor.kind == WeightKind::int4 && tensor.group != 32) return {"an int4 tensor has a group other than 32", where};
+  const Status form = check_form(tensor, where);
+  if (!form.good()) return form;
   if (tensor.offset < 0 || tensor.offset % WEIGHT_ALIGN || tensor.bytes != tensor_bytes(tensor) ||
       tensor.offset > file_bytes - tensor.bytes) {
     return {"a tensor lies outside the weight file or has another size than its shape", where};
@@ -53,7 +50,7 @@ bool fits(const Op &op, const Tensors &tensors, const ModelShape &shape) {
     case OpCode::attend:
       return tensors.vector(op.inv_freq, shape.head_dim / 2) && tensors.vector_or_none(op.q_norm, shape.head_dim) &&
              tensors.vector_or_none(op.k_norm, shape.head_dim) && op.group >= 0 && op.group < shape.num_groups &&
-             op.group_layer >= 0 && op.window >= 0;
+             op.window >= 0;
     case OpCode::add:
       return ((op.input == Input::attention && tensors.matrix(op.weight0, hidden, shape.query_width())) ||
               (op.input == Input::feed_forward && tensors.matrix(op.weight0, hidden, middle))) &&
@@ -66,6 +63,22 @@ bool fits(const Op &op, const Tensors &tensors, const ModelShape &shape) {
   }
 }
 
+// Layers of a group take the slots of an extent in order, so each lies where the runtime's extents have room for it.
+bool takes_next_slot(const Op &op, const Plan &plan) { return op.group_layer == plan.group_layers[op.group]; }
+
+// What a step reads must have been written by the step in front of it: project -> attend -> add, gated -> add.
+bool follows(const Op &op, const Op *before) {
+  switch (op.code) {
+    case OpCode::embed: return before == nullptr;
+    case OpCode::attend: return before && before->code == OpCode::project;
+    case OpCode::add: {
+      const int32_t source = op.input == Input::attention ? OpCode::attend : OpCode::gated;
+      return before && before->code == source;
+    }
+    default: return before && (before->code == OpCode::embed || before->code == OpCode::add);
+  }
+}
+
 // Other matrices than a step names must not be there: kernels would read rows in a form that was not prepared for them.
 bool names_no_more(const Op &op) {
   const bool has_one = op.code == OpCode::embed || op.code == OpCode::add || op.code == OpCode::head;
@@ -73,6 +86,17 @@ bool names_no_more(const Op &op) {
 }
 
 }  // namespace
+
+Status check_form(const TensorRecord &record, int where) {
+  if (record.kind < 0 || record.kind > WeightKind::int4) return {"a tensor has an unknown kind", where};
+  if (record.outputs <= 0 || record.inputs <= 0) return {"a tensor has an empty shape", where};
+  if (record.inputs > MAX_INPUTS) return {"a tensor has more inputs than kernels can count", where};
+  if (record.kind == WeightKind::int8 && record.group != 16 && record.group != 32) {
+    return {"an int8 tensor has a group other than 16 and 32", where};
+  }
+  if (record.kind == WeightKind::int4 && record.group != 32) return {"an int4 tensor has a group other than 32", where};
+  return {};
+}
 
 Weight weight_geometry(const TensorRecord &record) {
   Weight weight{};
@@ -132,15 +156,18 @@ Status read_plan(const uint8_t *file, int64_t file_bytes, const std::vector<Tens
     const Op &op = ops[i];
     const int where = static_cast<int>(i);
     if (!fits(op, {tensors}, shape) || !names_no_more(op)) return {"a step does not fit the model's shapes", where};
+    if (!follows(op, i == 0 ? nullptr : &ops[i - 1])) return {"a step stands out of order", where};
     if (op.code != OpCode::attend) continue;
+    if (!takes_next_slot(op, *plan)) return {"a layer does not take the next slot of its group", where};
     int32_t &window = plan->windows[op.group];
     if (window != UNSEEN && window != op.window) return {"two layers of a group have different windows", where};
     window = op.window;
-    plan->group_layers[op.group] = std::max(plan->group_layers[op.group], op.group_layer + 1);
+    plan->group_layers[op.group] += 1;
   }
   if (std::find(plan->windows.begin(), plan->windows.end(), UNSEEN) != plan->windows.end()) {
     return {"a layer group has no layers", -1};
   }
+  if (ops.back().code != OpCode::head) return {"the steps do not end with the head", static_cast<int>(ops.size()) - 1};
   plan->ops = ops;
   plan->rotaries = distinct_rotaries(ops);
   return {};

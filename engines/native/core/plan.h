@@ -47,6 +47,8 @@ struct Plan {
   std::vector<int32_t> group_layers;   // layers of each layer group
 };
 
+// Whether kind, shape and group of a tensor are any that kernels know; what follows counts on it.
+Status check_form(const TensorRecord &record, int where);
 // Where a tensor's strips lie, from its record alone.
 Weight weight_geometry(const TensorRecord &record);
 int64_t tensor_bytes(const TensorRecord &record);

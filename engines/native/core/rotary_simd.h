@@ -2,33 +2,22 @@
 // (lanes_*.h). Any even head dim: the last lanes of a half are loaded and stored in part.
 #pragma once
 #include "attention.h"
+#include "rows.h"
 
 namespace edge {
 namespace {
-
-Lanes load_upto(const float *x, int count) { return count < 16 ? Lanes::load_first(x, count) : Lanes::load(x); }
-void store_upto(Lanes v, float *x, int count) { count < 16 ? v.store_first(x, count) : v.store(x); }
-
-float inverse_rms(const float *x, int width, float epsilon) {
-  Lanes squares(0.0f);
-  for (int i = 0; i < width; i += 16) {
-    const Lanes v = load_upto(x + i, width - i);
-    squares = fused(v, v, squares);
-  }
-  return 1.0f / square_root(sum_lanes(squares) / float(width) + epsilon);
-}
 
 // Norm (where `norm` is not null) and rotation of 16 channel pairs (i, i + D/2), or of the `count` < 16 last ones.
 struct Pairs {
   Lanes first, second;
 };
 Pairs turned(const float *x, int half, const float *norm, float inverse, const float *cosines, const float *sines, int count) {
-  Lanes first = load_upto(x, count), second = load_upto(x + half, count);
+  Lanes first = load_upto<Lanes>(x, count), second = load_upto<Lanes>(x + half, count);
   if (norm) {
-    first = first * Lanes(inverse) * load_upto(norm, count);
-    second = second * Lanes(inverse) * load_upto(norm + half, count);
+    first = first * Lanes(inverse) * load_upto<Lanes>(norm, count);
+    second = second * Lanes(inverse) * load_upto<Lanes>(norm + half, count);
   }
-  const Lanes cosine = load_upto(cosines, count), sine = load_upto(sines, count);
+  const Lanes cosine = load_upto<Lanes>(cosines, count), sine = load_upto<Lanes>(sines, count);
   return {rotated_first(first, second, cosine, sine), rotated_second(first, second, cosine, sine)};
 }
 
@@ -46,7 +35,7 @@ void rotary_lanes(const RotaryParams &p) {
     const int seq = p.row_seq[row], page = p.row_pos[row] / PAGE_TOKENS, slot = p.row_pos[row] % PAGE_TOKENS;
     float *x = p.qkv + row * p.qkv_stride;
     for (int head = 0; head < heads; ++head, x += dim) {
-      const float inverse = p.q_norm ? inverse_rms(x, dim, p.epsilon) : 1.0f;
+      const float inverse = p.q_norm ? inverse_rms<Lanes>(x, dim, p.epsilon) : 1.0f;
       for (int i = 0; i < half; i += 16) {
         const float *norm = p.q_norm ? p.q_norm + i : nullptr;
         const Pairs pairs = turned(x + i, half, norm, inverse, cosines + i, sines + i, half - i);
@@ -56,7 +45,7 @@ void rotary_lanes(const RotaryParams &p) {
     }
     for (int head = 0; head < kv_heads; ++head, x += dim) {
       uint16_t *keys = page_of(p.pages, seq, page, 0, head) + slot;
-      const float inverse = p.k_norm ? inverse_rms(x, dim, p.epsilon) : 1.0f;
+      const float inverse = p.k_norm ? inverse_rms<Lanes>(x, dim, p.epsilon) : 1.0f;
       for (int i = 0; i < half; i += 16) {
         const float *norm = p.k_norm ? p.k_norm + i : nullptr;
         const Pairs pairs = turned(x + i, half, norm, inverse, cosines + i, sines + i, half - i);
@@ -66,7 +55,7 @@ void rotary_lanes(const RotaryParams &p) {
     }
     for (int head = 0; head < kv_heads; ++head, x += dim) {
       uint16_t *values = page_of(p.pages, seq, page, 1, head) + slot * dim;
-      for (int d = 0; d < dim; d += 16) store_halves(load_upto(x + d, dim - d), values + d, 1, dim - d);
+      for (int d = 0; d < dim; d += 16) store_halves(load_upto<Lanes>(x + d, dim - d), values + d, 1, dim - d);
     }
   }
 }

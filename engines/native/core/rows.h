@@ -7,20 +7,16 @@
 namespace edge {
 namespace {
 
+// The first `count` floats (at least 1), at most 16.
+template <>
+inline Lanes load_upto<Lanes>(const float *x, int64_t count) {
+  return count < 16 ? Lanes::load_first(x, int(count)) : Lanes::load(x);
+}
+inline void store_upto(Lanes v, float *x, int64_t count) { count < 16 ? v.store_first(x, int(count)) : v.store(x); }
+
 // 16 floats from x + at, zeros where the row of `width` ends.
 inline Lanes load_row(const float *x, int64_t at, int64_t width) {
-  if (at + 16 <= width) return Lanes::load(x + at);
-  return at < width ? Lanes::load_first(x + at, int(width - at)) : Lanes(0.0f);
-}
-
-// 1 / sqrt(mean(x^2) + epsilon)
-inline float inverse_rms(const float *x, int32_t width, float epsilon) {
-  Lanes squares(0.0f);
-  for (int64_t at = 0; at < width; at += 16) {
-    Lanes v = load_row(x, at, width);
-    squares = fused(v, v, squares);
-  }
-  return 1.0f / square_root(sum_lanes(squares) / float(width) + epsilon);
+  return at < width ? load_upto<Lanes>(x + at, width - at) : Lanes(0.0f);
 }
 
 inline void quantise_step(Lanes first, Lanes second, const Rows &rows, int64_t row, int64_t step) {
@@ -39,7 +35,7 @@ inline void quantise_step(Lanes first, Lanes second, const Rows &rows, int64_t r
 inline void norm_rows(const NormParams &p) {
   for (int64_t row = p.row_begin; row < p.row_end; ++row) {
     const float *x = p.x + row * p.stride;
-    Lanes inverse(p.weight ? inverse_rms(x, p.width, p.epsilon) : 1.0f);
+    Lanes inverse(p.weight ? inverse_rms<Lanes>(x, p.width, p.epsilon) : 1.0f);
     for (int64_t at = 0; at < p.width; at += STEP) {
       Lanes first = load_row(x, at, p.width), second = load_row(x, at + 16, p.width);
       if (p.weight) {
@@ -59,14 +55,10 @@ inline void add_norm_rows(const AddNormParams &p) {
   for (int64_t row = p.row_begin; row < p.row_end; ++row) {
     const float *x = p.x + row * p.x_stride;
     float *h = p.h + row * p.h_stride;
-    Lanes inverse(inverse_rms(x, p.width, p.epsilon));
+    Lanes inverse(inverse_rms<Lanes>(x, p.width, p.epsilon));
     for (int64_t at = 0; at < p.width; at += 16) {
       Lanes sum = load_row(h, at, p.width) + load_row(x, at, p.width) * inverse * load_row(p.weight, at, p.width);
-      if (at + 16 <= p.width) {
-        sum.store(h + at);
-      } else {
-        sum.store_first(h + at, int(p.width - at));
-      }
+      store_upto(sum, h + at, p.width - at);
     }
   }
 }
@@ -74,11 +66,7 @@ inline void add_norm_rows(const AddNormParams &p) {
 inline void soft_cap_row(float *x, int64_t count, float cap) {
   for (int64_t at = 0; at < count; at += 16) {
     Lanes capped = Lanes(cap) * hyperbolic_tangent(load_row(x, at, count) / Lanes(cap));
-    if (at + 16 <= count) {
-      capped.store(x + at);
-    } else {
-      capped.store_first(x + at, int(count - at));
-    }
+    store_upto(capped, x + at, count - at);
   }
 }
 

@@ -1,5 +1,7 @@
 #include "team.h"
 
+#include <system_error>
+
 namespace edge {
 namespace {
 
@@ -17,14 +19,22 @@ constexpr int SPINS_FOR_WORK = 16384;   // some 0.3 ms: longer than sampling a t
 }  // namespace
 
 Team::Team(int threads) : size_(threads < 1 ? 1 : threads) {
-  for (int thread = 1; thread < size_; ++thread) workers_.emplace_back(&Team::work, this, thread);
+  try {
+    for (int thread = 1; thread < size_; ++thread) workers_.emplace_back(&Team::work, this, thread);
+  } catch (const std::system_error &) {
+    stop();
+    size_ = 0;
+  }
 }
 
-Team::~Team() {
+Team::~Team() { stop(); }
+
+void Team::stop() {
   quit_.store(true, std::memory_order_relaxed);
   started_.fetch_add(1, std::memory_order_release);
   started_.notify_all();
   for (std::thread &worker : workers_) worker.join();
+  workers_.clear();
 }
 
 void Team::run(void (*body)(void *, int), void *context) {

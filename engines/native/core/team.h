@@ -11,6 +11,7 @@ namespace edge {
 // decode step is less than a millisecond away), then sleep.
 class Team {
  public:
+  // Where the system refuses a thread the team is empty: size() is 0 and nothing may be run.
   explicit Team(int threads);
   ~Team();
   Team(const Team &) = delete;
@@ -24,8 +25,9 @@ class Team {
 
  private:
   void work(int thread);
+  void stop();
 
-  const int size_;
+  int size_;
   std::vector<std::thread> workers_;
   void (*body_)(void *, int) = nullptr;
   void *context_ = nullptr;

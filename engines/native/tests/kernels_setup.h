@@ -139,11 +139,8 @@ inline std::vector<float> normal_floats(size_t count, std::mt19937 &random) {
 
 // What this machine runs, the plain loops first.
 inline std::vector<const Kernels *> kernels_here() {
-  std::vector<const Kernels *> found = {plain_kernels()};
-  for (const Kernels *kernels : {avx2_kernels(), avx512vnni_kernels()}) {
-    if (kernels) found.push_back(kernels);
-  }
-  return found;
+  const Kernels *tables[MAX_TABLES];
+  return {tables, tables + list_kernels(tables)};
 }
 
 }  // namespace edge

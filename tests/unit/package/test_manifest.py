@@ -63,7 +63,7 @@ MANIFEST = Manifest(
     source=SourceRecord("my models/tiny café.gguf", "ab" * 32, "apache-2.0"),
     files={"engine/plan.json": FileRecord(**RECORD)},
     bits_per_weight=5.0,
-    tensors=(TensorReport("embed.weight", "Q8_0", "int8", 4096, 0.0),),
+    tensors=(TensorReport("embed.weight", "Q8_0", "int8", 4096, 0.0, 0.0),),
     verdicts=Verdicts(engine=VERDICT, tier=None),
     reference=(ReferencePrompt("hello", (1, 2, 63)),),
 )

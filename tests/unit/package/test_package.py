@@ -24,6 +24,7 @@ FILES = {
 LIMITS = {"kl_mean": 0.01, "top1": 0.95, "perplexity_ratio": 1.01}
 VERDICT = {"kl_mean": 0.5, "top1": 0.5, "perplexity_ratio": 3.0, "tokens": 9, "limits": LIMITS, "passed": False, "text": "t",
            "windows": 1, "window_tokens": 9}  # fmt: skip
+PASSED = VERDICT | {"kl_mean": 0.001, "top1": 0.99, "perplexity_ratio": 1.001, "passed": True}
 
 
 def manifest_of() -> dict[str, Any]:
@@ -47,7 +48,7 @@ def manifest_of() -> dict[str, Any]:
         "files": {name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in FILES.items()},
         "bits_per_weight": 5.0,
         "tensors": [],
-        "verdicts": {"engine": None, "tier": None},
+        "verdicts": {"engine": PASSED, "tier": PASSED},
         "reference": [],
     }
 
@@ -170,8 +171,19 @@ def test_a_failed_verdict_is_refused_with_its_figures_unless_forced(tmp_path: Pa
     message = refusal(folder)
     assert "the tier verdict failed (KL 0.5 of at most 0.01" in message and "--force" in message
     Package.open(folder, force=True)
-    folder = write(tmp_path, lambda m: m["verdicts"].update(tier=VERDICT | {"passed": True}))
-    Package.open(folder)
+
+
+def test_a_verdict_that_its_own_figures_deny_is_damage(tmp_path: Path) -> None:
+    assert "passed: True is not what" in refusal(
+        write(tmp_path, lambda m: m["verdicts"].update(tier=VERDICT | {"passed": True}))
+    )
+
+
+@pytest.mark.parametrize("name", ["engine", "tier"])
+def test_a_missing_verdict_is_refused_unless_forced(tmp_path: Path, name: str) -> None:
+    folder = write(tmp_path, lambda m: m["verdicts"].update({name: None}))
+    assert f"has no {name} verdict" in refusal(folder)
+    Package.open(folder, force=True)
 
 
 def test_a_changed_byte_is_found_by_the_hashes(tmp_path: Path) -> None:
