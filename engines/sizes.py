@@ -14,6 +14,7 @@ from edge.footprint import engine_sizes
 from edge.manifest import Limits
 from edge.monitors.memory import machine_memory
 from edge.planner import MemoryPlan, plan_memory
+from edge.units import human_bytes
 from engines.portable.convert import Converter
 from engines.sources.base import Source
 
@@ -50,18 +51,23 @@ def model_plan(
     return plan_memory(sizes, context=wanted, longest_context=spec.context_length, available=machine_memory().available)
 
 
-def check_build_budget(source: Source, tier: Tier, requantise: bool, name: str) -> None:
-    """BudgetError where a build of `source` would not fit: the proof runs two models in ONNX Runtime beside the engine."""
+def build_bytes(source: Source, tier: Tier, requantise: bool) -> int:
+    """The most that a build of `source` should hold: the proof runs two models in ONNX Runtime beside the engine."""
     spec = source.spec
     engine = planned_engine(source, tier, requantise)
     # What ONNX Runtime holds of a model: its weights, packed once more for its kernels, and the head as float32.
     session = 2 * engine.weight_bytes + 4 * spec.vocab_size * spec.hidden_size
     logits = 4 * SEAL_TOKENS * spec.vocab_size
-    needed = BUILD_BYTES + engine.weight_bytes + 2 * session + 4 * logits
+    return BUILD_BYTES + engine.weight_bytes + 2 * session + 4 * logits
+
+
+def check_build_budget(source: Source, tier: Tier, requantise: bool, name: str) -> None:
+    """BudgetError where a build of `source` would not fit."""
+    needed = build_bytes(source, tier, requantise)
     available = machine_memory().available
     if needed > available:
         raise BudgetError(
-            f"{name}: building it takes about {needed / 1e6:.0f} MB, {available / 1e6:.0f} MB are available. "
+            f"{name}: building it takes about {human_bytes(needed)}, {human_bytes(available)} are available. "
             "Build on a larger machine and copy the package, or try it all the same: --ignore-budget"
         )
 

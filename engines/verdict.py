@@ -106,7 +106,7 @@ def _measure(
 
 
 def _stored_chunks(spec: ModelSpec, tokens: int) -> set[int]:
-    """Where the chunks begin whose rows are stored: the first, and one behind every window that reads pages of earlier steps."""
+    """Where the chunks begin whose rows are stored: the first, and one behind every window, which reads earlier pages."""
     far = max(FAR, -(-max(spec.group_windows) // SEAL_TOKENS) * SEAL_TOKENS)
     return {0, min(far, (tokens - 1) // SEAL_TOKENS * SEAL_TOKENS)}
 

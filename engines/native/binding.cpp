@@ -197,9 +197,9 @@ NB_MODULE(_core, m) {
       .def(nb::init<Input<uint8_t, 1>, const Input<int64_t, 2> &, const nb::bytes &, const std::vector<int32_t> &,
                     const std::vector<int32_t> &, const std::string &, int, Output<uint8_t, 1>>(),
            nb::arg("weights"), nb::arg("tensors"), nb::arg("ops"), nb::arg("shape"), nb::arg("limits"), nb::arg("isa"),
-           nb::arg("threads"), nb::arg("pool"))
+           nb::arg("threads"), nb::arg("pool").noconvert())
       .def("run", &PyEngine::run, nb::arg("token_ids"), nb::arg("query_start"), nb::arg("kv_len"), nb::arg("page_table"),
-           nb::arg("page_moves"), nb::arg("logit_rows"), nb::arg("logits"))
+           nb::arg("page_moves"), nb::arg("logit_rows"), nb::arg("logits").noconvert())
       .def("cancel", &PyEngine::cancel)
       .def_prop_ro("isa", &PyEngine::isa);
 }

@@ -8,7 +8,7 @@ from engines.sources.base import TokenizerParts
 from engines.sources.keys import Keys
 
 PREFIX = "tokenizer.ggml."
-FIRST_TYPE, LAST_TYPE = 1, 6  # normal, unknown, control, user defined, unused, byte
+FIRST_TYPE, LAST_TYPE = 0, 6  # undefined (taken as normal), normal, unknown, control, user defined, unused, byte
 IDS = {  # our name -> key; "seperator" is how the format spells it
     "bos": "bos_token_id", "eos": "eos_token_id", "eot": "eot_token_id", "eom": "eom_token_id", "mask": "mask_token_id",
     "unknown": "unknown_token_id", "padding": "padding_token_id", "separator": "seperator_token_id",

@@ -5,12 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # so that tests here may say `from synthetic import VARIANTS`
 
+from edge_process import Edge
 from synthetic import VARIANTS, TinyModel, write_tiny
+
+if TYPE_CHECKING:
+    from built_engine import Built
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +36,63 @@ def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str | TinyM
         return written_path
 
     return path_of
+
+
+@pytest.fixture(scope="session")
+def edge(edge_command: list[str]) -> Edge:
+    return Edge(edge_command)
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose name has a space and letters beyond ASCII."""
+    path = tmp_path_factory.mktemp("packages") / "Rifé 日本"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture(scope="session")
+def chat_package(edge: Edge, folder: Path, tiny_gguf: Callable[[str], Path]) -> Path:
+    """A llama with a chat template, int8, built by the command."""
+    return _build(edge, folder, tiny_gguf("llama_published"), "chat")
+
+
+@pytest.fixture(scope="session")
+def base_package(edge: Edge, folder: Path, tiny_gguf: Callable[[str], Path]) -> Path:
+    """A gemma3 without a chat template, int8, built by the command."""
+    return _build(edge, folder, tiny_gguf("gemma_published"), "base")
+
+
+def _build(edge: Edge, folder: Path, gguf: Path, name: str) -> Path:
+    pytest.importorskip("onnxruntime", reason="needs the build extra: onnxruntime")
+    out = folder / f"{name}.edge"
+    edge.succeed("build", gguf, "--tier", "int8", "--target", "cpu", "--verify-tokens", "64", "-o", out)
+    return out
+
+
+@pytest.fixture(scope="session")
+def build(
+    tiny_gguf: Callable[[str | TinyModel], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str | TinyModel, str], Built]:
+    """build(model, tier) -> Built, each pair once a run."""
+    from built_engine import build_engine
+
+    known: dict[str, Built] = {}
+
+    def built(model: str | TinyModel, tier: str) -> Built:
+        key = f"{model} {tier}"
+        if key not in known:
+            known[key] = build_engine(tiny_gguf(model), tier, tmp_path_factory.mktemp("engine"))
+        return known[key]
+
+    return built
+
+
+@pytest.fixture(scope="session")
+def package(tiny_gguf: Callable[[str | TinyModel], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A built package; tests that change it copy it first."""
+    from built_package import build_tiny
+
+    out = tmp_path_factory.mktemp("built") / "tiny.edge"
+    build_tiny(tiny_gguf("llama_published"), out)
+    return out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from edge.pace import Pace
 from edge.pages.geometry import ExtentKind, GroupPages, PoolSize, extents_of
 from edge.pages.pool import Pool
 from edge.pages.sequence import SequencePages
@@ -16,7 +17,7 @@ POOL = Pool(PoolSize(64 * 1024, 4096))
 
 def make_request(number: int, tokens: int = 40) -> Request:
     sequence = SequenceTokens(100 + number, False, SequencePages(POOL, GROUPS, 8), [1] * tokens)
-    return Request(number, sequence, tokens, 0, SamplingParams(seed=1), 5, frozenset(), (), 0.0)
+    return Request(number, sequence, tokens, 0, SamplingParams(seed=1), 5, frozenset(), (), Pace(0.0))
 
 
 def compute(request: Request, tokens: int) -> None:

@@ -226,9 +226,16 @@ def test_a_token_id_outside_the_vocabulary_is_refused(llama: Draft, tmp_path: Pa
     assert "tokenizer.ggml.eos_token_id: is 12, not a whole number from 0 to 11" in refused(llama, tmp_path)
 
 
-def test_a_token_type_outside_the_format_is_refused(llama: Draft, tmp_path: Path) -> None:
-    llama.array("tokenizer.ggml.token_type", 5, np.full(VOCAB, 9, "<i4"))
-    assert "holds a type outside 1 to 6" in refused(llama, tmp_path)
+@pytest.mark.parametrize("kind", [-1, 7])
+def test_a_token_type_outside_the_format_is_refused(llama: Draft, tmp_path: Path, kind: int) -> None:
+    llama.array("tokenizer.ggml.token_type", 5, np.array([1] * (VOCAB - 1) + [kind], "<i4"))
+    assert "holds a type outside 0 to 6" in refused(llama, tmp_path)
+
+
+def test_tokens_of_undefined_type_are_read(llama: Draft, tmp_path: Path) -> None:
+    types = [index % 7 for index in range(VOCAB)]
+    llama.array("tokenizer.ggml.token_type", 5, np.array(types, "<i4"))
+    assert opened(llama, tmp_path).metadata.tokenizer.types == tuple(types)
 
 
 def test_a_path_with_spaces_and_accents_opens(llama: Draft, tmp_path: Path) -> None:

@@ -40,6 +40,18 @@ def test_every_known_end_that_is_a_control_token_ends_an_answer(byte_parts: Toke
     assert sorted(ends) == ["<end_of_turn>", "<odd>", "<|endoftext|>", "<|im_end|>"]
 
 
+@pytest.mark.parametrize("vocabulary", ["byte_parts", "piece_parts"])
+def test_tokens_of_undefined_type_are_taken_as_normal(vocabulary: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    parts: TokenizerParts = request.getfixturevalue(vocabulary)
+    undefined = replace(parts, types=tuple(0 if kind == NORMAL else kind for kind in parts.types))
+    normal, other = written(parts, tmp_path / "normal"), written(undefined, tmp_path / "undefined")
+    ids = normal.encode("Hello the world <|im_end|>", specials=True)
+    assert other.encode("Hello the world <|im_end|>", specials=True) == ids
+    assert other.decode(ids) == normal.decode(ids)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert (tmp_path / "undefined" / name).read_bytes() == (tmp_path / "normal" / name).read_bytes()
+
+
 def test_sentencepiece_defaults_hold_where_the_file_says_nothing(piece_parts: TokenizerParts, tmp_path: Path) -> None:
     write_tokenizer(replace(piece_parts, ids={}, flags={}), tmp_path)
     config = read_config(tmp_path)
