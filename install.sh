@@ -7,6 +7,8 @@ MODEL=smollm2-135m-instruct
 QUESTION="Why is the sky blue? Answer in two sentences."
 PYTHONS="3.10 3.11 3.12 3.13" # what the package supports
 BUILD_PYTHONS="3.11 3.12 3.13" # what exporting and building need: ONNX with opset 24
+APT="apt-get install g++ python3-dev python3-venv" # what compiling and virtual environments need on Debian and Ubuntu
+home=~                                             # also where HOME is not set
 
 usage() {
   cat <<'TEXT'
@@ -19,7 +21,7 @@ Commands:
 
 Options:
   --system     test: install missing system packages (compilers, qemu, shellcheck, clang-format) with apt-get
-  --uninstall  remove what this script made in this folder; pulled models stay, and it says where
+  --uninstall  remove what this script and its tools made in this folder; pulled models stay, and it says where
   --dry-run    say what would be done, do nothing
   -h, --help   this text
 
@@ -48,6 +50,15 @@ run() {
   fi
 }
 
+# The same without what it prints.
+run_quietly() {
+  if [ "$dry_run" = yes ]; then
+    note "would run: $*"
+  else
+    "$@" >/dev/null
+  fi
+}
+
 # --- Python ----------------------------------------------------------------------------------------------------
 
 version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || true; }
@@ -56,7 +67,7 @@ is_one_of() { case " $2 " in *" $1 "*) return 0 ;; *) return 1 ;; esac }
 # Path of a Python of version $1: on PATH, or among pyenv's (whose shims exist for versions that are not selected).
 find_python() {
   local candidate
-  for candidate in "python$1" python3 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/"$1"*/bin/python; do
+  for candidate in "python$1" python3 "${PYENV_ROOT:-$home/.pyenv}"/versions/"$1"*/bin/python; do
     if [ "$(version_of "$candidate")" = "$1" ]; then
       # The program itself, not a shim of pyenv: a virtual environment must not depend on which version is selected.
       "$candidate" -c 'import os, sys; print(os.path.realpath(sys.executable))'
@@ -86,7 +97,7 @@ choose_python() {
   done
   python=$(find_python 3.10)
   python_version=3.10
-  [ -n "$python" ] || die "no Python of $PYTHONS found. Install one (apt-get install python3 python3-venv), or set PYTHON"
+  [ -n "$python" ] || die "no Python of $PYTHONS found. Install one (apt-get install python3 python3-dev python3-venv), or set PYTHON"
 }
 
 need_build_python() {
@@ -94,28 +105,37 @@ need_build_python() {
     die "$1 exports a model, which needs Python 3.11 or newer (ONNX with opset 24); found only $python_version. Set PYTHON"
 }
 
+# Where the headers of Python $1 should be.
+headers_of() { "$1" -c 'import sysconfig; print(sysconfig.get_path("include"))'; }
+has_headers() { [ -f "$(headers_of "$1")/Python.h" ]; }
+
+# What the native core is compiled with: a compiler, and the headers of Python $1.
 need_compiler() {
   local compiler=${CXX:-c++} major
-  command -v "$compiler" >/dev/null || die "no C++ compiler ($compiler). Install one: apt-get install g++"
+  command -v "$compiler" >/dev/null || die "no C++ compiler ($compiler). Install one: $APT"
   major=$("$compiler" -dumpversion | cut -d. -f1)
   if "$compiler" --version | grep -qi clang; then
     [ "$major" -ge 14 ] || die "$compiler is clang $major; the native core needs clang 14 or g++ 11. Set CXX"
   else
     [ "$major" -ge 11 ] || die "$compiler is g++ $major; the native core needs g++ 11 or newer. Set CXX"
   fi
+  has_headers "$1" || die "no Python.h in $(headers_of "$1"), so nothing can be compiled for $1. Install it: $APT"
 }
 
-# A virtual environment $1 made by Python $2.
+# A virtual environment $1 made by Python $2. One that stands there is kept where it has pip and that version.
 make_venv() {
-  if [ ! -x "$1/bin/python" ]; then
-    run "$2" -m venv "$1" || die "$2 cannot make virtual environments. Install the module: apt-get install python3-venv"
+  if [ "$(version_of "$1/bin/python")" = "$(version_of "$2")" ] && "$1/bin/python" -m pip --version >/dev/null 2>&1; then
+    return
   fi
+  run rm -rf -- "$1"
+  run "$2" -m venv "$1" || die "$2 cannot make virtual environments. Install the module: $APT"
 }
 
 pip_install() {
   local venv=$1
   shift
-  run "$venv/bin/python" -m pip install --quiet --quiet --disable-pip-version-check "$@"
+  run "$venv/bin/python" -m pip install --quiet --quiet --disable-pip-version-check "$@" ||
+    die "pip could not install $* into $venv: its reason stands above. Mend that, then run this again"
 }
 
 # --- install ---------------------------------------------------------------------------------------------------
@@ -134,12 +154,13 @@ install_edge() {
     extras=""
     note "Python 3.11 or newer was not found. This one runs packages; exporting and building need 3.11 (ONNX with opset 24)."
   fi
-  need_compiler
   digest=$(source_digest)
-  if [ -x .venv/bin/edge ] && [ "$(cat "$stamp" 2>/dev/null)" = "$digest" ]; then
+  # The command must run: a checkout that was moved has the right stamp, and a script that names the old place.
+  if [ "$(cat "$stamp" 2>/dev/null)" = "$digest" ] && .venv/bin/edge --version >/dev/null 2>&1; then
     say "edge-zero is installed in .venv already, from these very sources"
     return
   fi
+  need_compiler "$python"
   say "Virtual environment .venv, so that nothing outside this folder changes"
   make_venv .venv "$python"
   say "edge-zero${extras} into it: compiles the native core, a minute or two"
@@ -159,8 +180,7 @@ demo() {
     say "Package $package is built already, and verified"
   else
     say "Package $package: exported, quantised to int4, packed for any CPU, then proved against its source"
-    note "The proof takes 2,048 tokens of text here, to be quick; edge build takes 10,000 by itself."
-    run "$edge" build "$MODEL" --tier int4 --target cpu --out "$package" --verify-tokens 2048 --force
+    run "$edge" build "$MODEL" --tier int4 --target cpu --out "$package" --force
   fi
   say "Question: $QUESTION"
   run "$edge" run "$package" "$QUESTION" --max-tokens 200 --temp 0
@@ -168,9 +188,9 @@ demo() {
 }
 
 uninstall() {
-  local cache="${EDGE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/edge-zero}" path
+  local cache="${EDGE_CACHE:-${XDG_CACHE_HOME:-$home/.cache}/edge-zero}" path
   say "Removing what this script made here"
-  for path in .venv .venv-test* build; do
+  for path in .venv .venv-test* build .pytest_cache .mypy_cache .ruff_cache .hypothesis; do
     [ ! -e "$path" ] || run rm -rf -- "$path"
   done
   [ ! -d "$cache" ] || note "Pulled models stay in $cache. To remove them too: rm -r '$cache'"
@@ -276,7 +296,8 @@ install_system_packages() {
   [ "$(id -u)" -eq 0 ] || sudo=sudo
   say "System packages, for the C++ tests and the checks: ${missing[*]}"
   run $sudo apt-get update -qq
-  run $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  run_quietly $sudo env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -qq --no-install-recommends "${missing[@]}"
 }
 
 test_all() {
@@ -284,7 +305,7 @@ test_all() {
   choose_python
   need_build_python "The test suite"
   [ "$system" = no ] || install_system_packages
-  need_compiler
+  need_compiler "$python"
 
   say "Virtual environment .venv-test, fresh, with Python $python_version; compiles the native core"
   run rm -rf .venv-test
@@ -323,8 +344,8 @@ test_all() {
   for version in $PYTHONS; do
     [ "$version" != "$python_version" ] || continue
     other=$(find_python "$version")
-    if [ -z "$other" ]; then
-      skip "tests on Python $version" "that Python, on PATH or from pyenv"
+    if [ -z "$other" ] || ! has_headers "$other"; then
+      skip "tests on Python $version" "that Python with its headers, on PATH or from pyenv"
       continue
     fi
     say "Tests that need no export on Python $version: the runtime alone, as on a device"

@@ -3,11 +3,11 @@ Never: the network; `edge.pull` fetches."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from edge import env
+from edge.hashes import check_sha256
 from edge.yamls import load_named, yaml_names
 
 
@@ -23,7 +23,7 @@ class Part:
     sha256: str
 
     def __post_init__(self) -> None:
-        _check_sha256(self.sha256)
+        check_sha256(self.sha256)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class CatalogModel:
     hugging_face: HubFile | None = None
 
     def __post_init__(self) -> None:
-        _check_sha256(self.sha256)
+        check_sha256(self.sha256)
         if Path(self.file).name != self.file:
             raise ValueError(f"file {self.file!r} must be a plain name")
         if self.parts and sum(part.size_bytes for part in self.parts) != self.size_bytes:
@@ -69,8 +69,3 @@ def catalog_model(name: str) -> CatalogModel:
 def model_folder(name: str) -> Path:
     """Where the pulled model `name` is kept."""
     return env.cache_folder() / "models" / name
-
-
-def _check_sha256(text: str) -> None:
-    if not re.fullmatch(r"[0-9a-f]{64}", text):
-        raise ValueError(f"sha256 {text!r} is not 64 hexadecimal digits")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from edge.yamls import load_named, yaml_names
+from edge.yamls import load_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,6 @@ class DeviceProfile:
     title: str
     executor: Literal["native"]
     host: HostMemory
-
-
-def device_names() -> tuple[str, ...]:
-    return yaml_names("devices")
 
 
 def load_device(name: str) -> DeviceProfile:

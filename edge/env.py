@@ -1,6 +1,6 @@
 """The environment, read here and nowhere else. Owns: names of variables, folders. Needs: platformdirs. Never: decisions.
 
-Options of the command line have their own variable, EDGE_<FLAG> (EDGE_THREADS for --threads), which click reads by name.
+Options of the command line whose help names a variable (EDGE_THREADS for --threads) are read by click.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@ runtime. Never: text, terminals."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -67,16 +68,18 @@ def open_runtime(
     package: Package,
     plan: MemoryPlan,
     *,
+    ask_for: Callable[[int], str],
     sequences: int = 1,
     threads: int | None = None,
     isa: str = "auto",
     ignore_budget: bool = False,
 ) -> Runtime:
-    """A runtime for what was planned. BudgetError, before anything is allocated, where the plan does not fit."""
+    """A runtime for what was planned. BudgetError, before anything is allocated, where the plan does not fit; `ask_for` as in
+    `check_budget`."""
     from edge.runtime import Runtime
 
     if not ignore_budget:
-        check_budget(plan, str(package.path))
+        check_budget(plan, str(package.path), ask_for)
     return Runtime.open(
         package, context=plan.context, max_sequences=sequences, threads=AUTO if threads is None else threads, isa=isa
     )

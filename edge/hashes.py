@@ -1,4 +1,4 @@
-"""SHA-256 of files. Owns: reading in chunks. Needs: nothing. Never: what a hash should be."""
+"""SHA-256 of files. Owns: reading in chunks, what a digest looks like. Needs: nothing. Never: what a hash should be."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from edge.progress import Progress
 
 _CHUNK = 4 << 20  # bytes read at once
+_HEX = frozenset("0123456789abcdef")
 
 
 def file_sha256(path: Path, progress: Progress) -> str:
@@ -26,3 +27,9 @@ def hash_file(path: Path, progress: Progress) -> str:
             digest.update(chunk)
             progress.advance(len(chunk))
     return digest.hexdigest()
+
+
+def check_sha256(digest: str) -> None:
+    """ValueError where this is not the hexadecimal digest of anything."""
+    if len(digest) != 64 or not set(digest) <= _HEX:
+        raise ValueError(f"sha256: {digest[:80]!r} is not 64 hexadecimal digits")

@@ -7,6 +7,7 @@ from edge.errors import BudgetError, RequestError
 from edge.manifest import Limits
 from edge.pages.geometry import PoolSize, extents_of, page_groups, pages_needed, slabs_for
 from edge.spec import ModelSpec
+from edge.units import human_bytes
 
 
 def resolve_limits(engine: Limits, context: int | Auto, max_sequences: int, config: InferenceConfig) -> Limits:
@@ -14,9 +15,7 @@ def resolve_limits(engine: Limits, context: int | Auto, max_sequences: int, conf
     if isinstance(context, Auto):
         context = min(config.context, engine.max_context)
     if not 1 <= context <= engine.max_context:
-        raise RequestError(
-            f"context of {context} tokens: the engine takes 1 to {engine.max_context}. Use --ctx-size within that"
-        )
+        raise RequestError(f"context of {context} tokens: the engine takes 1 to {engine.max_context}. Ask for one within that")
     most = min(engine.max_sequences, engine.max_logit_rows)
     if not 1 <= max_sequences <= most:
         raise RequestError(f"{max_sequences} sequences at once: the engine takes 1 to {most}. Ask for a number within that")
@@ -33,8 +32,8 @@ def check_fits(spec: ModelSpec, size: PoolSize, tokens: int, chunk_tokens: int) 
     needed = slabs_for(extents_of(groups, pages_needed(groups, tokens, chunk_tokens)), size.slab_bytes) * size.slab_bytes
     if needed > size.pool_bytes:
         raise BudgetError(
-            f"a request of up to {tokens} tokens needs {needed / 2**20:.1f} MiB of KV pages, the pool has "
-            f"{size.pool_bytes / 2**20:.1f} MiB. Ask for fewer tokens, or give the pool more"
+            f"a request of up to {tokens} tokens needs {human_bytes(needed)} of KV pages, the pool has "
+            f"{human_bytes(size.pool_bytes)}. Ask for fewer tokens, or give the pool more"
         )
 
 
@@ -44,7 +43,7 @@ def check_prompt(spec: ModelSpec, tokens: list[int], max_tokens: int, context: i
         raise RequestError("the prompt is empty. Give at least one token")
     if len(tokens) > context:
         raise RequestError(
-            f"the prompt has {len(tokens)} tokens, the context {context}. Shorten it, or use a larger --ctx-size"
+            f"the prompt has {len(tokens)} tokens, the context {context}. Shorten it, or ask for a larger context"
         )
     if max_tokens < 1:
         raise RequestError(f"max_tokens is {max_tokens}. Ask for at least 1")

@@ -1,4 +1,5 @@
-"""What a package says about itself: manifest.json. Owns: its keys, its limits of sense. Needs: jsons. Never: other files."""
+"""What a package says about itself: manifest.json. Owns: its keys, its limits of sense. Needs: jsons, hashes.
+Never: other files."""
 
 from __future__ import annotations
 
@@ -8,14 +9,13 @@ from typing import Any
 
 from edge import contract
 from edge.errors import PackageError
+from edge.hashes import check_sha256
 from edge.jsons import JsonMismatch, parse_json, read_value, write_json
 from edge.spec import MAX_CONTEXT, ModelSpec
 
 FORMAT_VERSION = 1
 FILE_NAME = "manifest.json"
 REFERENCE_PROMPTS = "reference/logits.npz"
-
-_HEX = frozenset("0123456789abcdef")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class SourceRecord:
     licence: str  # SPDX name or the licence's own; "unknown" where the source does not say
 
     def __post_init__(self) -> None:
-        _check_sha256(self.sha256)
+        check_sha256(self.sha256)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class FileRecord:
 
     def __post_init__(self) -> None:
         _check_range("bytes", self.bytes, 0, 1 << 48)
-        _check_sha256(self.sha256)
+        check_sha256(self.sha256)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,8 +224,3 @@ def _command(model: str, tier: str, target: str) -> str:
 def _check_range(key: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:
         raise ValueError(f"{key}: {value} is outside {low} to {high}")
-
-
-def _check_sha256(digest: str) -> None:
-    if len(digest) != 64 or not set(digest) <= _HEX:
-        raise ValueError(f"sha256: {digest[:80]!r} is not 64 hexadecimal digits")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from edge.contract import PAGE_TOKENS
 from edge.errors import BudgetError
+from edge.units import human_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +62,19 @@ def plan_memory(sizes: MemorySizes, *, context: int, longest_context: int, avail
     )
 
 
-def check_budget(plan: MemoryPlan, place: str) -> None:
-    """BudgetError, with what would fit, where the plan does not. `place` names the model or package in the message."""
+def check_budget(plan: MemoryPlan, place: str, ask_for: Callable[[int], str]) -> None:
+    """BudgetError, with what would fit, where the plan does not. `place` names the model or package in the message,
+    `ask_for` how the user asks for a context of so many tokens: that is the caller's to know."""
     if plan.fits:
         return
     fact = (
-        f"{place}: needs {plan.total / 1e6:.0f} MB at a context of {plan.context}, {plan.available / 1e6:.0f} MB are available"
+        f"{place}: needs {human_bytes(plan.total)} at a context of {plan.context}, {human_bytes(plan.available)} are available"
     )
     if plan.largest_context is None:
         raise BudgetError(
             f"{fact}. No context fits: free some memory, or build a smaller tier. To try it all the same: --ignore-budget"
         )
-    raise BudgetError(f"{fact}. What fits: --context {plan.largest_context}. To try it all the same: --ignore-budget")
+    raise BudgetError(f"{fact}. What fits: {ask_for(plan.largest_context)}. To try it all the same: --ignore-budget")
 
 
 def _largest_context(sizes: MemorySizes, longest: int, available: int) -> int | None:

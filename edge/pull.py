@@ -8,7 +8,6 @@ checked, or not at all.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import importlib.util
 import os
 import shutil
@@ -23,7 +22,9 @@ from pathlib import Path
 from edge import env
 from edge.catalog import CatalogModel, HubFile, Part, catalog_model, model_folder
 from edge.errors import PullError
+from edge.hashes import file_sha256
 from edge.progress import Progress
+from edge.units import human_bytes
 
 _BLOCK = 1 << 20  # bytes read at once
 _POLL_SECONDS = 0.2
@@ -196,15 +197,9 @@ def _check_hash(path: Path, sha256: str, size_bytes: int, progress: Progress) ->
     size = path.stat().st_size
     if size != size_bytes:
         raise PullError(f"{path.name} has {size} bytes, expected {size_bytes}")
-    digest = hashlib.sha256()
-    progress.start(f"checking {path.name}", size, "bytes")
-    with path.open("rb") as source:
-        while block := source.read(_BLOCK):
-            digest.update(block)
-            progress.advance(len(block))
-    progress.done()
-    if digest.hexdigest() != sha256:
-        raise PullError(f"{path.name} has sha256 {digest.hexdigest()}, expected {sha256}")
+    digest = file_sha256(path, progress)
+    if digest != sha256:
+        raise PullError(f"{path.name} has sha256 {digest}, expected {sha256}")
 
 
 def _check_disk(folder: Path, model: CatalogModel) -> None:
@@ -214,7 +209,7 @@ def _check_disk(folder: Path, model: CatalogModel) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise PullError(
-            f"{folder}: {needed / 1e6:.0f} MB are needed, {free / 1e6:.0f} MB are free. "
+            f"{folder}: {human_bytes(needed)} are needed, {human_bytes(free)} are free. "
             "Free some space, or choose another folder: EDGE_CACHE=FOLDER"
         )
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from edge.errors import EdgeError
+from edge.pace import Pace
 from edge.pages.sequence import SequencePages
 from edge.sampling import SamplingParams
 
@@ -46,7 +47,7 @@ class SequenceTokens:
 
 @dataclass(eq=False, slots=True)
 class Request:  # the runtime writes, everyone reads
-    """A request and how far it is. Times are of time.perf_counter."""
+    """A request and how far it is."""
 
     id: int
     sequence: SequenceTokens
@@ -56,27 +57,12 @@ class Request:  # the runtime writes, everyone reads
     max_tokens: int
     stop_ids: frozenset[int]
     cuts: tuple[int, ...]  # cut points: positions at which a turn ends, ascending
-    submitted_at: float
+    pace: Pace  # from its submission
     token_ids: list[int] = field(default_factory=list)  # the answer so far, a stop id included
-    first_token_at: float | None = None
-    last_token_at: float | None = None
     finish_reason: FinishReason | None = None
-
-    @property
-    def time_to_first_token(self) -> float | None:
-        """Seconds from submission, waiting included; None before the first token."""
-        return None if self.first_token_at is None else self.first_token_at - self.submitted_at
-
-    @property
-    def decode_rate(self) -> float | None:
-        """Tokens a second behind the first; None before there are two."""
-        if self.first_token_at is None or self.last_token_at is None or len(self.token_ids) < 2:
-            return None
-        return (len(self.token_ids) - 1) / (self.last_token_at - self.first_token_at)
 
     def accept(self, token: int, now: float) -> None:
         """One more token of the answer."""
         self.token_ids.append(token)
         self.sequence.token_ids.append(token)
-        self.first_token_at = now if self.first_token_at is None else self.first_token_at
-        self.last_token_at = now
+        self.pace.count(now)

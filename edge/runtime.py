@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
 
@@ -17,10 +17,12 @@ import numpy as np
 
 from edge.config import AUTO, Auto, InferenceConfig
 from edge.errors import EdgeError, ExecutorError, RequestError
+from edge.events import Events
 from edge.executors.base import Executor
 from edge.interrupts import deferred_interrupts
 from edge.load import check_fits, check_prompt, resolve_limits
 from edge.manifest import Limits
+from edge.pace import Pace
 from edge.package import Package
 from edge.pages.budget import plan_pool
 from edge.pages.geometry import PoolSize, cut_pool, extents_of, fit_pool, page_groups, pages_for
@@ -33,7 +35,7 @@ from edge.scheduler.plan import plan
 from edge.scheduler.state import GiveUp, Nothing, Preempt, StepLimits, StepPlan
 from edge.session import Session
 from edge.spec import ModelSpec
-from edge.stats import RuntimeStats
+from edge.stats import PoolWatch, RuntimeStats
 from edge.step import pack_step
 
 _log = logging.getLogger(__name__)
@@ -50,7 +52,6 @@ class Runtime:
         self.executor = executor
         self.pool_size = pool_size
         self.limits = limits
-        self._config = config
         self._groups = page_groups(spec)
         self._pool = Pool(pool_size)
         chunk = min(config.chunk_tokens, limits.max_step_tokens)
@@ -59,9 +60,8 @@ class Runtime:
         self._events: list[TokenEvent] = []  # since the last step
         self._inboxes: dict[int, deque[TokenEvent]] = {}  # by request, of those that `events` serves
         self._numbers = 0
-        # A pool that holds all that these limits allow may fill up; that is no news.
-        needed = fit_pool(spec, limits.max_context, limits.max_sequences, config.slab_bytes).pool_bytes
-        self._is_watched = pool_size.pool_bytes < needed
+        needed = fit_pool(spec, limits.max_context, limits.max_sequences, config.slab_bytes, chunk).pool_bytes
+        self._watch = PoolWatch(pool_size.pool_bytes, needed, config.pool_warn_share)
         self._stats = RuntimeStats(self._pool.counts())
 
     @classmethod
@@ -117,9 +117,10 @@ class Runtime:
         max_tokens: int,
         stop_ids: frozenset[int] = frozenset(),
         cuts: Sequence[int] = (),
-    ) -> Iterator[TokenEvent]:
+    ) -> Events:
         """Events of one request until it ends; leaving the loop early cancels it. Other requests go on meanwhile."""
-        return self.events(self.submit(prompt_ids, sampling, max_tokens, stop_ids, cuts))
+        with deferred_interrupts():  # in between nobody could cancel the request; behind, dropping its events does
+            return self.events(self.submit(prompt_ids, sampling, max_tokens, stop_ids, cuts))
 
     def session(self) -> Session:
         """A conversation whose pages stay between its requests."""
@@ -142,27 +143,30 @@ class Runtime:
         check_fits(self.spec, self.pool_size, longest, self._step_limits.chunk_tokens)
         if any(request.sequence is sequence for request in self._queues.active()):
             raise RequestError("this session has a request that has not ended. Wait for it, cancel it, or open another session")
-        with deferred_interrupts():
-            sequence.restart(tokens)
-            self._numbers += 1
-            request = Request(
-                id=self._numbers,
-                sequence=sequence,
-                prompt_tokens=len(tokens),
-                reused_tokens=sequence.pages.length,
-                sampling=sampling.with_drawn_seed(),
-                max_tokens=max_tokens,
-                stop_ids=stop_ids,
-                cuts=tuple(sorted(cuts)),
-                submitted_at=time.perf_counter(),
-            )
-            self._queues.add(request)
+        number = self._new_number()
+        try:
+            with deferred_interrupts():
+                sequence.restart(tokens)
+                request = Request(
+                    id=number,
+                    sequence=sequence,
+                    prompt_tokens=len(tokens),
+                    reused_tokens=sequence.pages.length,
+                    sampling=sampling.with_drawn_seed(),
+                    max_tokens=max_tokens,
+                    stop_ids=stop_ids,
+                    cuts=tuple(sorted(cuts)),
+                    pace=Pace(time.perf_counter()),
+                )
+                self._queues.add(request)
             return request
+        except BaseException:  # Ctrl-C that waited for the block to end: the caller gets no request to cancel
+            self.cancel(number)
+            raise
 
-    def events(self, request: Request) -> Iterator[TokenEvent]:
+    def events(self, request: Request) -> Events:
         """Events of a request that was submitted just now, as `generate` gives them; an error of the engine is raised."""
-        inbox = self._inboxes[request.id] = deque()
-        return self._drain(request, inbox)
+        return Events(request, self._inboxes.setdefault(request.id, deque()), self.step, self._leave)
 
     def cancel(self, request_id: int) -> None:
         """Ends a request, waiting or running, and frees its pages; the next step reports it. Nothing for one that has ended."""
@@ -245,7 +249,9 @@ class Runtime:
             lease.commit()
         for b, (request, chunk) in enumerate(zip(requests, step_plan.chunks, strict=True)):
             request.sequence.pages.commit(step.page_table[:, b], chunk.end)
-        self._count(step_plan, requests, seconds)
+        self._stats = self._stats.with_step(step_plan, requests, self._groups, seconds)
+        if (news := self._watch.news(self._pool.used_bytes)) is not None:
+            _log.warning(news)
         asking = [request for request, chunk in zip(requests, step_plan.chunks, strict=True) if chunk.is_last]
         for request, row in zip(asking, logits, strict=True):
             self._report(self._sample(request, row))
@@ -267,20 +273,11 @@ class Runtime:
             self._end(request, reason)
         return TokenEvent(request.id, token, reason, logprob(logits, token) if request.sampling.logprobs else None)
 
-    def _drain(self, request: Request, inbox: deque[TokenEvent]) -> Iterator[TokenEvent]:
-        try:
-            while True:
-                while not inbox:
-                    self.step()
-                event = inbox.popleft()
-                if event.error is not None:
-                    raise event.error
-                yield event
-                if event.finish_reason is not None:
-                    return
-        finally:
-            self.cancel(request.id)
-            del self._inboxes[request.id]
+    def _leave(self, request_id: int) -> None:
+        """Nobody waits for the events of this request any more."""
+        with deferred_interrupts():
+            self._inboxes.pop(request_id, None)
+            self.cancel(request_id)
 
     def _end(self, request: Request, reason: FinishReason, error: EdgeError | None = None) -> TokenEvent:
         request.finish_reason = reason
@@ -294,17 +291,9 @@ class Runtime:
             self._inboxes[event.request_id].append(event)
 
     def _new_sequence(self, is_kept: bool) -> SequenceTokens:
-        self._numbers += 1
-        return SequenceTokens(
-            self._numbers, is_kept, SequencePages(self._pool, self._groups, pages_for(self.limits.max_context))
-        )
+        pages = SequencePages(self._pool, self._groups, pages_for(self.limits.max_context))
+        return SequenceTokens(self._new_number(), is_kept, pages)
 
-    def _count(self, step_plan: StepPlan, requests: list[Request], seconds: float) -> None:
-        sizes = [chunk.end - chunk.start for chunk in step_plan.chunks]
-        decode = sum(size == 1 and bool(request.token_ids) for request, size in zip(requests, sizes, strict=True))
-        copied = sum(self._groups[move.group].extent(move.value).bytes for move in step_plan.page_moves)
-        self._stats = self._stats.with_step(sum(sizes) - decode, decode, seconds, copied)
-        share = self._pool.used_bytes / self.pool_size.pool_bytes
-        if self._is_watched and share > self._config.pool_warn_share:
-            self._is_watched = False  # said once
-            _log.warning("pool: %.0f %% of %.1f MiB in use", 100 * share, self.pool_size.pool_bytes / 2**20)
+    def _new_number(self) -> int:
+        self._numbers += 1
+        return self._numbers

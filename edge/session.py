@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from edge.request import Request, SequenceTokens, TokenEvent
+from edge.events import Events
+from edge.interrupts import deferred_interrupts
+from edge.request import Request, SequenceTokens
 from edge.sampling import SamplingParams
 
 if TYPE_CHECKING:
@@ -43,9 +45,10 @@ class Session:
         max_tokens: int,
         stop_ids: frozenset[int] = frozenset(),
         cuts: Sequence[int] = (),
-    ) -> Iterator[TokenEvent]:
+    ) -> Events:
         """As Runtime.generate."""
-        return self._runtime.events(self.submit(prompt_ids, sampling, max_tokens, stop_ids, cuts))
+        with deferred_interrupts():
+            return self._runtime.events(self.submit(prompt_ids, sampling, max_tokens, stop_ids, cuts))
 
     def close(self) -> None:
         """Frees the pages; a request that has not ended is cancelled."""

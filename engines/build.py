@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from edge.manifest import (
     to_json,
 )
 from edge.progress import Progress, SilentProgress
+from engines.build_report import BuildReport
 from engines.cpu.lower import lower
 from engines.cpu.weights import write_weights
 from engines.partial_package import partial_package
@@ -41,51 +41,6 @@ from engines.verdict import Measured, prove
 TARGETS = ("cpu",)
 MAX_STEP_TOKENS = 2048  # of one engine step; a runtime takes fewer and pays workspace for those only
 MAX_SEQUENCES = 64
-
-
-@dataclass(frozen=True, slots=True)
-class BuildReport:
-    """What `edge build` says at the end."""
-
-    path: Path
-    manifest: Manifest
-
-    @property
-    def passed(self) -> bool:
-        """Whether both verdicts passed; the package stands there either way."""
-        return all(v is not None and v.passed for v in (self.manifest.verdicts.engine, self.manifest.verdicts.tier))
-
-    def as_dict(self) -> dict[str, Any]:
-        """For --json: the manifest without its lists."""
-        m = self.manifest
-        return {
-            "path": str(self.path),
-            "model": m.spec.name,
-            "tier": m.tier,
-            "target": m.target,
-            "bits_per_weight": m.bits_per_weight,
-            "bytes": sum(record.bytes for record in m.files.values()),
-            "rounded_tensors": [asdict(t) for t in m.tensors if not t.is_exact],
-            "verdicts": asdict(m.verdicts),
-        }
-
-    def text(self) -> str:
-        """A few lines for a terminal."""
-        m = self.manifest
-        size = sum(record.bytes for record in m.files.values())
-        rounded = sum(not t.is_exact for t in m.tensors)
-        lines = [
-            f"{self.path}: {m.spec.name}, {m.tier} for {m.target}, {size / 1e6:.1f} MB, {m.bits_per_weight:.2f} bits a weight",
-            f"  {len(m.tensors) - rounded} tensors carried as they were, {rounded} rounded",
-        ]
-        for name, against in (("engine", "its dequantised weights"), ("tier", "the source's weights")):
-            verdict = getattr(m.verdicts, name)
-            lines.append(
-                f"  {name} against {against}: KL {verdict.kl_mean:.5f}, top-1 {verdict.top1:.4f}, "
-                f"perplexity x{verdict.perplexity_ratio:.4f} over {verdict.tokens:,} tokens: "
-                f"{'passed' if verdict.passed else 'FAILED'}"
-            )
-        return "\n".join(lines)
 
 
 def build_package(
@@ -116,7 +71,7 @@ def build_package(
     window = min(recipe.verify.window, source.spec.context_length)
     if not ignore_budget:
         check_build_budget(source, recipe, requantise, model_name)
-    with partial_package(out.absolute()) as folder:
+    with partial_package(Path(os.path.abspath(out))) as folder:
         (folder / "tokenizer").mkdir()
         write_tokenizer(source.metadata.tokenizer, folder / "tokenizer", str(model))
         _write_licence(source, folder)
@@ -150,7 +105,7 @@ def build_package(
         text = to_json(manifest)
         assert from_json(text, FILE_NAME) == manifest, "a manifest must be read as it was written"
         (folder / FILE_NAME).write_text(text, encoding="utf-8")
-    return BuildReport(out, manifest)
+    return BuildReport(out, manifest, model.stat().st_size)
 
 
 def write_engine(portable: Path, folder: Path, progress: Progress) -> CpuPlan:

@@ -30,8 +30,7 @@ def partial_package(out: Path) -> Iterator[Path]:
     try:
         if _old(out).exists() and not out.exists():
             _old(out).rename(out)  # a build was killed between its two renames
-        if partial.exists():
-            shutil.rmtree(partial)
+        _remove(partial)
         partial.mkdir()
         yield partial
         _publish(partial, out)
@@ -40,7 +39,7 @@ def partial_package(out: Path) -> Iterator[Path]:
             f"{error.filename or out}: {error.strerror or error}. Check permissions and free space, or choose another -o"
         ) from error
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        _remove(partial)
         with suppress(OSError):
             _lock_path(out).unlink()
         os.close(lock)
@@ -53,6 +52,15 @@ def _check_place(out: Path) -> None:
         raise BuildError(f"{out}: a package's name ends in .edge. Try -o {out.name}.edge")
     if out.exists() and not (out / FILE_NAME).is_file():
         raise BuildError(f"{out}: stands there and is not a package. Move it away, or choose another name with -o")
+
+
+def _remove(folder: Path) -> None:
+    """Removes a folder of ours, also one whose folders somebody made read-only; nothing where there is none."""
+    for path in (folder, *folder.rglob("*")):
+        if path.is_dir() and not path.is_symlink():
+            with suppress(OSError):
+                path.chmod(0o700)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _lock_path(out: Path) -> Path:
@@ -74,7 +82,7 @@ def _publish(partial: Path, out: Path) -> None:
         # In two steps: a build that is killed between them leaves the old package to the next one (see above).
         out.rename(_old(out))
         partial.rename(out)
-        shutil.rmtree(_old(out), ignore_errors=True)
+        _remove(_old(out))
     folder = os.open(out.parent, os.O_RDONLY)
     os.fsync(folder)
     os.close(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import zipfile
 from dataclasses import asdict, dataclass
@@ -15,7 +16,7 @@ from edge.comparison import Comparison
 from edge.errors import PackageError
 from edge.hashes import file_sha256
 from edge.manifest import REFERENCE_PROMPTS, Verdict, VerdictLimits, Verdicts
-from edge.package import Package
+from edge.package import WEIGHTS, Package
 from edge.progress import Progress, SilentProgress
 from edge.teacher import open_teacher
 from edge.text.tokenizer import Tokenizer
@@ -153,6 +154,14 @@ def _measure_again(package: Package, model: Path, progress: Progress) -> Verdict
             f"Give the file that it was built from ({manifest.source.name}), or build again"
         )
     source, tier = open_source(model), load_tier(manifest.tier)
+    # The export of the tier, and that of the source, which may be wider; room is asked for here, where its place is known.
+    needed = 3 * max(model.stat().st_size, manifest.files[WEIGHTS].bytes)
+    free = shutil.disk_usage(tempfile.gettempdir()).free
+    if free < needed:
+        raise PackageError(
+            f"{tempfile.gettempdir()}: {free / 1e6:.0f} MB free, the reference takes {needed / 1e6:.0f} MB there. "
+            "Free some, or set TMPDIR to a folder on another disk"
+        )
     with tempfile.TemporaryDirectory(prefix="edge-verify-") as scratch:
         onnx = Path(scratch) / "tier.onnx"
         exported = write_portable(source, tier, onnx, progress=progress, requantise=manifest.requantised)

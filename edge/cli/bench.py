@@ -16,9 +16,10 @@ import click
 
 import edge
 from edge.cli.options import budget_option, force_package_option, isa_option, json_option, threads_option
-from edge.cli.progress import human_bytes
 from edge.cli.tables import format_table
+from edge.errors import RequestError
 from edge.monitors.memory import process_memory
+from edge.units import human_bytes
 
 if TYPE_CHECKING:
     from edge.planner import MemoryPlan
@@ -57,13 +58,29 @@ def command(
     used_threads = threads or available_threads()
     start = time.perf_counter()
     opened = Package.open(package, force=force)
-    plan = package_plan(opened, context=prompt + decode + SPARE_TOKENS, threads=used_threads, with_text=False)
-    with open_runtime(opened, plan, threads=used_threads, isa=isa, ignore_budget=ignore_budget) as runtime:
+    context = _context(prompt, decode, opened.manifest.limits.max_context)
+    plan = package_plan(opened, context=context, threads=used_threads, with_text=False)
+    with open_runtime(opened, plan, ask_for=_ask_for, threads=used_threads, isa=isa, ignore_budget=ignore_budget) as runtime:
         load = time.perf_counter() - start
         figures = _measure(runtime, plan, prompt, decode, used_threads)
     figures = {"engine": "edge-zero", "version": edge.__version__, "commit": _commit(), "package": str(package),
                "tier": opened.manifest.tier, "load_s": load, **figures}  # fmt: skip
     click.echo(json.dumps(figures) if as_json else _table(figures))
+
+
+def _context(prompt: int, decode: int, largest: int) -> int:
+    """Tokens to plan for. RequestError where the engine cannot hold what is to be measured."""
+    if prompt + decode > largest:
+        raise RequestError(
+            f"--prompt {prompt} and --decode {decode} are {prompt + decode} tokens, the engine takes {largest}. Shorten one"
+        )
+    return min(prompt + decode + SPARE_TOKENS, largest)
+
+
+def _ask_for(context: int) -> str:
+    """How a user asks this command for a context of so many tokens."""
+    tokens = context - SPARE_TOKENS
+    return f"--prompt and --decode of {tokens} tokens together" if tokens > 1 else "nothing that can be measured"
 
 
 def _measure(runtime: Runtime, plan: MemoryPlan, prompt: int, decode: int, threads: int) -> dict[str, Any]:

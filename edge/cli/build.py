@@ -7,10 +7,13 @@ from pathlib import Path
 
 import click
 
+from edge.cli.build_extra import need_build_extra
 from edge.cli.main import EXIT_ERROR
 from edge.cli.models import find_model
 from edge.cli.options import budget_option, json_option, offline_option, target_option, tier_option
 from edge.cli.progress import terminal_progress
+from edge.monitors.memory import process_memory
+from edge.units import planned_and_used
 
 
 @click.command(name="build")
@@ -37,23 +40,34 @@ def command(
     as_json: bool,
 ) -> int:
     """Build NAME.edge from MODEL (a catalog name or a GGUF file): export, quantise, lower for the target, verify."""
+    need_build_extra("edge build")
+    from calibration.tiers import load_tier
     from edge.devices import load_device
     from engines.build import build_package
+    from engines.sizes import build_bytes
+    from engines.sources.base import open_source
 
-    load_device(target)  # an unknown target is said before anything is downloaded
-    progress = terminal_progress()
-    found = find_model(model, progress, offline=offline)
-    report = build_package(
-        found.path,
-        model_name=found.name,
-        tier=tier,
-        target=target,
-        out=out or Path(f"{found.stem}.edge"),
-        requantise=requantise,
-        verify_tokens=verify_tokens,
-        progress=progress,
-        force=force,
-        ignore_budget=ignore_budget,
-    )
-    click.echo(json.dumps(report.as_dict()) if as_json else report.text())
+    recipe = load_tier(tier)  # an unknown tier or target is said before anything is downloaded
+    load_device(target)
+    with terminal_progress() as progress:
+        found = find_model(model, progress, offline=offline)
+        planned = build_bytes(open_source(found.path), recipe, requantise)
+        report = build_package(
+            found.path,
+            model_name=found.name,
+            tier=tier,
+            target=target,
+            out=out or Path(f"{found.stem}.edge"),
+            requantise=requantise,
+            verify_tokens=verify_tokens,
+            progress=progress,
+            force=force,
+            ignore_budget=ignore_budget,
+        )
+    peak = process_memory().peak
+    if as_json:
+        click.echo(json.dumps(report.as_dict() | {"planned_bytes": planned, "peak_rss_bytes": peak}))
+    else:
+        click.echo(report.text())
+        click.echo(f"  memory of the build: {planned_and_used(planned, peak)}")
     return 0 if report.passed else EXIT_ERROR

@@ -19,6 +19,7 @@ from edge.cli.options import (
     template_option,
     threads_option,
 )
+from edge.text.normalise import prompt_text
 
 
 @click.command(name="chat")
@@ -55,7 +56,7 @@ def command(
 
     With a pipe on standard input every line is a message, and the answers go to standard output.
     """
-    path, rest = package_and_words(words, model)
+    path, rest = package_and_words(words, model, takes_text=False)
     if rest:
         raise click.UsageError(f"one package at a time, {rest[0]!r} is too much", click.get_current_context())
     from edge.cli.chat_session import ChatOptions, run_chat
@@ -63,7 +64,7 @@ def command(
 
     sampling = sampling_params(temp, top_k, top_p, min_p, repeat_penalty, seed)
     options = ChatOptions(
-        settings=ChatSettings(sampling, max_tokens, system),
+        settings=ChatSettings(sampling, max_tokens, system and prompt_text(system, "--system")),
         context=context,
         threads=threads,
         isa=isa,

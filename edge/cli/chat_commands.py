@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 from edge.cli.conversation import ChatSettings, Conversation, Message
 from edge.cli.tables import format_table
 from edge.errors import RequestError
+from edge.units import human_bytes
 
 HELP = (
     ("/set NAME VALUE", "change temperature, top-k, top-p, min-p, repeat-penalty, seed, max-tokens or system"),
@@ -24,7 +26,7 @@ HELP = (
     ('"""', "begins and ends a text of several lines; Alt-Enter adds a line"),
     ("Ctrl-C", "stops an answer"),
 )
-LARGEST_FILE = 64 << 20  # bytes of a saved conversation
+LARGEST_FILE = 64_000_000  # bytes of a saved conversation
 SAVED_ROLES = ("system", "user", "assistant")
 
 
@@ -131,10 +133,15 @@ def _save(conversation: Conversation, argument: str) -> str:
     path = _path("/save", argument)
     text = json.dumps({"messages": conversation.messages, "system": conversation.settings.system}, ensure_ascii=False, indent=2)
     try:
-        with path.open("x", encoding="utf-8", newline="\n") as file:
-            file.write(text + "\n")
-    except FileExistsError as error:
-        raise RequestError(f"{path}: exists already. Give another name") from error
+        if path.exists():
+            raise RequestError(f"{path}: exists already. Give another name")
+        aside = path.with_name(f".{path.name}.{os.getpid()}")  # so that a full disk leaves nothing under the name
+        try:
+            with aside.open("x", encoding="utf-8", newline="\n") as file:
+                file.write(text + "\n")
+            aside.rename(path)
+        finally:
+            aside.unlink(missing_ok=True)
     except OSError as error:
         raise RequestError(f"{path}: cannot be written: {error.strerror}. Give another place") from error
     return f"{len(conversation.messages)} messages saved to {path}"
@@ -144,7 +151,7 @@ def _load(conversation: Conversation, argument: str) -> str:
     path = _path("/load", argument)
     try:
         if path.stat().st_size > LARGEST_FILE:
-            raise RequestError(f"{path}: larger than {LARGEST_FILE >> 20} MiB. Give a file that /save wrote")
+            raise RequestError(f"{path}: larger than {human_bytes(LARGEST_FILE)}. Give a file that /save wrote")
         saved = json.loads(path.read_bytes().decode("utf-8"))
     except OSError as error:
         raise RequestError(f"{path}: cannot be read: {error.strerror}. Check the path") from error

@@ -4,6 +4,7 @@ arguments of the command line (chat.py)."""
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,15 +13,15 @@ from typing import TextIO
 from edge.cli.chat_commands import Leave, is_command, run_command
 from edge.cli.conversation import AnswerFigures, ChatSettings, Conversation
 from edge.cli.line_editor import LineEditor, PlainEditor, TerminalEditor
+from edge.cli.options import ask_for_context
+from edge.cli.screen import write_answer
 from edge.env import is_colour_off, state_folder
 from edge.errors import BudgetError, RequestError
 from edge.monitors.memory import process_memory
+from edge.units import planned_and_used
 
 HISTORY_NAME = "chat_history"
 DIM, RESET = "\x1b[2m", "\x1b[0m"
-# A model may write what a terminal would obey: control characters are shown, not sent.
-_SHOWN = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"}
-_SHOWN |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +52,23 @@ def run_chat(package_path: Path, options: ChatOptions) -> None:
         template = ChatTemplate.read(options.template_file, tokenizer)
     plan = package_plan(package, context=options.context, threads=options.threads)
     with (
-        open_runtime(package, plan, threads=options.threads, isa=options.isa, ignore_budget=options.ignore_budget) as runtime,
+        open_runtime(
+            package,
+            plan,
+            ask_for=ask_for_context,
+            threads=options.threads,
+            isa=options.isa,
+            ignore_budget=options.ignore_budget,
+        ) as runtime,
         closing(runtime.session()) as engine,
     ):
         conversation = Conversation(tokenizer, template, engine, runtime.limits.max_context, options.settings)
-        talk(conversation, _editor(), sys.stdout, sys.stderr)
+        talk(conversation, _editor(conversation.check_length), sys.stdout, sys.stderr, planned_bytes=plan.total)
 
 
-def talk(conversation: Conversation, editor: LineEditor, out: TextIO, notes: TextIO) -> None:
-    """The loop: answers go to `out`, everything else to `notes`. Ends with the input, or with /bye."""
+def talk(conversation: Conversation, editor: LineEditor, out: TextIO, notes: TextIO, *, planned_bytes: int) -> None:
+    """The loop: answers go to `out`, everything else to `notes`. Ends with the input, or with /bye. KeyboardInterrupt where
+    nobody is there who could have meant one answer only."""
     say = _Notes(notes)
     if editor.is_interactive:
         say(f"context {conversation.context:,} tokens. /? shows the commands, Ctrl-D leaves")
@@ -71,7 +80,10 @@ def talk(conversation: Conversation, editor: LineEditor, out: TextIO, notes: Tex
             if is_command(entry):
                 say(run_command(entry, conversation))
                 continue
-            _answer(conversation, entry, out, say)
+            is_stopped = _answer(conversation, entry, out, can_stop=editor.is_interactive)
+            figures, memory = conversation.figures, planned_and_used(planned_bytes, process_memory().peak)
+            assert figures is not None, "an answer has figures"
+            say(describe(figures, conversation.settings.max_tokens, memory, is_stopped=is_stopped))
         except (EOFError, Leave):
             return
         except (RequestError, BudgetError) as error:
@@ -84,39 +96,37 @@ def talk(conversation: Conversation, editor: LineEditor, out: TextIO, notes: Tex
             say("Ctrl-D or /bye leaves")
 
 
-def _answer(conversation: Conversation, entry: str, out: TextIO, say: _Notes) -> None:
-    """Prints one answer as it comes. Ctrl-C ends the answer, not the chat."""
+def _answer(conversation: Conversation, entry: str, out: TextIO, *, can_stop: bool) -> bool:
+    """Prints one answer as it comes. Where it `can_stop`, Ctrl-C ends the answer and not the chat; whether it did."""
     pieces = conversation.ask(entry)
     is_stopped = False
     try:
         for piece in pieces:
-            out.write(piece.translate(_SHOWN) if out.isatty() else piece)
-            out.flush()
+            write_answer(piece, out)
     except KeyboardInterrupt:
+        if not can_stop:
+            raise
         is_stopped = True
     finally:
         pieces.close()
-    out.write("\n")
-    out.flush()
-    figures = conversation.figures
-    assert figures is not None, "an answer has figures"
-    say(describe(figures, conversation.settings.max_tokens, process_memory().peak, is_stopped=is_stopped))
+    write_answer("\n", out)
+    return is_stopped
 
 
-def describe(figures: AnswerFigures, max_tokens: int, peak_bytes: int | None, *, is_stopped: bool) -> str:
+def describe(figures: AnswerFigures, max_tokens: int, memory: str, *, is_stopped: bool) -> str:
     """One line about an answer: how fast, how long, how much memory. What was not measured is left out."""
-    parts = [f"{figures.tokens} tokens"]
-    if figures.decode_rate is not None:
-        parts.append(f"{figures.decode_rate:.1f} tokens/s")
-    if figures.time_to_first_token is not None:
-        parts.append(f"first after {figures.time_to_first_token:.2f} s")
+    pace = figures.pace
+    parts = [f"{pace.tokens} tokens"]
+    if pace.decode_rate is not None:
+        parts.append(f"{pace.decode_rate:.1f} tokens/s")
+    if pace.time_to_first_token is not None:
+        parts.append(f"first after {pace.time_to_first_token:.2f} s")
     parts.append(f"prompt {figures.prompt_tokens} tokens, {figures.prompt_tokens - figures.kept_tokens} new")
-    if peak_bytes is not None:
-        parts.append(f"memory {peak_bytes / 2**20:.0f} MiB")
+    parts.append(f"memory {memory}")
     if is_stopped:
         parts.append("stopped")
     elif figures.finish_reason == "length":
-        is_limit = figures.tokens >= max_tokens
+        is_limit = pace.tokens >= max_tokens
         parts.append(f"cut at max-tokens {max_tokens}" if is_limit else "cut: the context is full")
     return "[" + " | ".join(parts) + "]"
 
@@ -133,7 +143,7 @@ class _Notes:
         self._stream.flush()
 
 
-def _editor() -> LineEditor:
+def _editor(check_length: Callable[[int], None]) -> LineEditor:
     if sys.stdin.isatty() and sys.stdout.isatty():
         return TerminalEditor(state_folder() / HISTORY_NAME, _Notes(sys.stderr))
-    return PlainEditor(sys.stdin.buffer)
+    return PlainEditor(sys.stdin.buffer, check_length)

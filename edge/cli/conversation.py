@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from edge.errors import RequestError
 from edge.interrupts import deferred_interrupts
+from edge.pace import Pace
 from edge.text.normalise import prompt_text
 from edge.text.template import ChatTemplate, render_chat
 from edge.text.tokenizer import Tokenizer
@@ -21,13 +22,20 @@ if TYPE_CHECKING:
 Message = dict[str, str]  # role, content
 
 
+class AnswerEvents(Iterator["TokenEvent"], Protocol):
+    """Tokens of one answer as they come (edge.events.Events)."""
+
+    def close(self) -> None:
+        """Cancels the request where it has not ended."""
+
+
 class ChatEngine(Protocol):
     """What a chat needs of an engine: one sequence whose computed front is used again (edge.session.Session)."""
 
     def generate(
         self, prompt_ids: list[int], sampling: SamplingParams, max_tokens: int, stop_ids: frozenset[int]
-    ) -> Iterator[TokenEvent]:
-        """Tokens of one answer; closing the iterator early cancels it."""
+    ) -> AnswerEvents:
+        """Tokens of one answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,33 +49,12 @@ class ChatSettings:
 
 @dataclass(slots=True)
 class AnswerFigures:
-    """How one answer went. Times in seconds."""
+    """How one answer went."""
 
     prompt_tokens: int
     kept_tokens: int  # of the prompt, those that were in front of the answer before
-    started_at: float
-    tokens: int = 0
-    first_token_at: float | None = None
-    last_token_at: float | None = None
+    pace: Pace  # from the question
     finish_reason: FinishReason | None = None
-
-    @property
-    def time_to_first_token(self) -> float | None:
-        return None if self.first_token_at is None else self.first_token_at - self.started_at
-
-    @property
-    def decode_rate(self) -> float | None:
-        """Tokens a second behind the first; None before there are two."""
-        if self.first_token_at is None or self.last_token_at is None or self.tokens < 2:
-            return None
-        return (self.tokens - 1) / (self.last_token_at - self.first_token_at)
-
-    def count(self, now: float) -> None:
-        """One more token."""
-        self.tokens += 1
-        self.last_token_at = now
-        if self.first_token_at is None:
-            self.first_token_at = now
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +79,10 @@ class Conversation:
         self.messages: list[Message] = []  # without the system message of the settings
         self.figures: AnswerFigures | None = None  # of the last answer
         self._computed = _Computed((), "")
+
+    def check_length(self, text_bytes: int) -> None:
+        """RequestError where a text of so many bytes fits in no chat of this context, however it is cut into tokens."""
+        self._tokenizer.check_length(text_bytes, self.context)
 
     def clear(self) -> None:
         """Forgets all turns."""
@@ -119,7 +110,7 @@ class Conversation:
             )
         max_tokens = min(self.settings.max_tokens, self.context - len(ids))
         kept = len(self._computed.ids) if tuple(ids[: len(self._computed.ids)]) == self._computed.ids else 0
-        self.figures = figures = AnswerFigures(len(ids), kept, time.perf_counter())
+        self.figures = figures = AnswerFigures(len(ids), kept, Pace(time.perf_counter()))
         return self._answer(message, rendered, ids, max_tokens, figures)
 
     def _answer(
@@ -134,7 +125,7 @@ class Conversation:
             for event in events:
                 figures.finish_reason = event.finish_reason
                 if event.token_id is not None:
-                    figures.count(time.perf_counter())
+                    figures.pace.count(time.perf_counter())
                     if event.token_id not in stop_ids:
                         answer_ids.append(event.token_id)
                         said.append(stream.push(event.token_id))
@@ -146,8 +137,7 @@ class Conversation:
         finally:
             # Also where Ctrl-C or an error of the engine ends it: what the user has read belongs to the chat.
             with deferred_interrupts():
-                if isinstance(events, Generator):
-                    events.close()  # cancels the request where it has not ended
+                events.close()  # cancels the request where it has not ended
                 if answer_ids or figures.finish_reason in ("stop", "length"):
                     answer = self._tokenizer.decode(answer_ids)
                     self.messages += [message, {"role": "assistant", "content": answer}]
@@ -157,6 +147,7 @@ class Conversation:
         """The rendered chat and its ids; those of the last turn stand in front where the text begins with theirs."""
         system = self.settings.system
         opening = [{"role": "system", "content": prompt_text(system, "the system message")}] if system else []
+        self.check_length(sum(len(message["content"].encode()) for message in opening + messages))
         chat = render_chat(self._template, opening + messages)
         text, done = chat.text, self._computed
         if done.ids and text.startswith(done.text) and len(text) > len(done.text):

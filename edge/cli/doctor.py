@@ -11,14 +11,14 @@ from pathlib import Path
 import click
 
 from edge import __version__, env
+from edge.cli.build_extra import BUILD_LIBRARIES, INSTALL, missing_libraries
 from edge.cli.options import json_option
-from edge.cli.progress import human_bytes
 from edge.cli.tables import format_table
 from edge.errors import ExecutorError
 from edge.monitors.memory import machine_memory
+from edge.units import human_bytes
 
-# Distribution: what it is for. The command that mends a missing one is the extra in brackets.
-BUILD_LIBRARIES = ("onnx", "onnx-ir", "onnxruntime", "gguf", "safetensors")
+BUILD_COMMANDS = ("edge export", "edge build", "edge plan of a model that is not built", "edge verify --reference")
 
 
 @click.command(name="doctor")
@@ -46,11 +46,8 @@ def command(as_json: bool) -> None:
         found |= {"instruction_sets": core.instruction_sets(), "best_instruction_set": core.best_instruction_set()}
     except ExecutorError as error:
         problems.append(str(error))
-    missing = [name for name in BUILD_LIBRARIES if libraries[name] is None]
-    if missing:
-        problems.append(
-            f"edge export, edge build: {', '.join(missing)} missing (Python 3.11 or newer): pip install 'edge-zero[build]'"
-        )
+    if missing := missing_libraries():
+        problems.append(f"{', '.join(BUILD_COMMANDS)}: missing {', '.join(missing)}: {INSTALL}")
     found["problems"] = problems
     if as_json:
         click.echo(json.dumps(found))

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import click
 
+from edge.cli.build_extra import need_build_extra
 from edge.cli.models import find_model
 from edge.cli.options import json_option, offline_option
-from edge.cli.progress import human_bytes, terminal_progress
+from edge.cli.progress import terminal_progress
+from edge.units import human_bytes
 
 
 @click.command(name="export")
@@ -40,25 +42,26 @@ def command(
     as_json: bool,
 ) -> None:  # fmt: skip
     """Write MODEL (a catalog name or a GGUF file) as portable ONNX: opset 24, standard operators, weights beside it."""
+    if requantise and tier is None:
+        raise click.UsageError("--requantise belongs to a tier: add --tier", click.get_current_context())
+    need_build_extra("edge export")
     from calibration.tiers import load_tier
     from engines.portable.export import write_portable
     from engines.sources.base import open_source
 
-    if requantise and tier is None:
-        raise click.UsageError("--requantise belongs to a tier: add --tier", click.get_current_context())
     chosen = None if tier is None else load_tier(tier)
-    progress = terminal_progress()
-    found = find_model(model, progress, offline=offline)
-    report = write_portable(
-        open_source(found.path),
-        chosen,
-        out or Path(f"{found.stem}.onnx"),
-        requantise=requantise,
-        progress=progress,
-        dtype=dtype,
-        last_row_only=last_row_only,
-        max_context=max_context,
-    )
+    with terminal_progress() as progress:
+        found = find_model(model, progress, offline=offline)
+        report = write_portable(
+            open_source(found.path),
+            chosen,
+            out or Path(f"{found.stem}.onnx"),
+            requantise=requantise,
+            progress=progress,
+            dtype=dtype,
+            last_row_only=last_row_only,
+            max_context=max_context,
+        )
     data_bytes = report.path.with_name(f"{report.path.name}.data").stat().st_size
     rounded = [{"name": t.name, "rms_error": t.rms_error, "note": t.note} for t in report.rounded]
     if as_json:

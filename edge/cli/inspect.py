@@ -1,4 +1,5 @@
-"""`edge inspect`: what is in a package, from its manifest and its plan. Nothing is loaded."""
+"""`edge inspect`: what is in a package, from its manifest. Nothing is loaded, and no native core needed: memory is
+shown by `edge plan`."""
 
 from __future__ import annotations
 
@@ -10,10 +11,10 @@ from pathlib import Path
 import click
 
 from edge.cli.options import json_option
-from edge.cli.progress import human_bytes
 from edge.cli.tables import format_table
 from edge.manifest import Manifest, Verdict
 from edge.package import Package
+from edge.units import human_bytes
 
 
 @click.command(name="inspect")
@@ -34,9 +35,6 @@ def command(package: Path, tensors: bool, as_json: bool) -> None:
 
 
 def _facts(package: Package) -> list[list[str]]:
-    from edge.footprint import package_plan
-
-    plan = package_plan(package)
     manifest, spec = package.manifest, package.spec
     windows = Counter(layer.window for layer in spec.layers)
     attention = ", ".join(
@@ -53,7 +51,6 @@ def _facts(package: Package) -> list[list[str]]:
         ["heads", f"{spec.num_heads} of {spec.head_dim}, {spec.num_kv_heads} for keys and values"],
         ["vocabulary", f"{spec.vocab_size} tokens, head {'tied to the embedding' if spec.tied_head else 'of its own'}"],
         ["context", f"{manifest.limits.max_context} tokens at most, the model's own is {spec.context_length}"],
-        ["memory", f"{human_bytes(plan.total)} at a context of {plan.context}; edge plan shows its parts"],
         [
             "presets",
             f"{', '.join(manifest.capabilities.presets)}; batch invariant: {_yes(manifest.capabilities.batch_invariant)}",

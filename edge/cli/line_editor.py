@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from prompt_toolkit.output import Output
 
 FENCE = '"""'  # begins and ends a text of several lines
+READ_BYTES = 1 << 20  # of a pipe at once
 PROMPT, CONTINUATION = ">>> ", "... "
 
 
@@ -37,8 +38,10 @@ class PlainEditor:
 
     is_interactive = False
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: BinaryIO, check_length: Callable[[int], None]) -> None:
+        """`check_length` raises where an entry has more bytes than are of use; no more of them is held than it lets pass."""
         self._stream = stream  # bytes: the text is UTF-8 whatever the locale says
+        self._check_length = check_length
         self._count = 0
 
     def read(self) -> str:
@@ -48,12 +51,16 @@ class PlainEditor:
                 entry += "\n" + self._line()
             except EOFError:
                 return entry.lstrip().removeprefix(FENCE)  # the pipe ended inside a block: what is there counts
+            self._check_length(len(entry))  # characters, of a byte or more each
         return without_fences(entry)
 
     def _line(self) -> str:
-        data = self._stream.readline()
+        data = self._stream.readline(READ_BYTES)
         if not data:
             raise EOFError
+        while not data.endswith(b"\n") and (more := self._stream.readline(READ_BYTES)):
+            data += more
+            self._check_length(len(data))
         self._count += 1
         return decode_text(data.rstrip(b"\r\n"), f"line {self._count} of standard input")
 

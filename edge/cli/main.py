@@ -4,6 +4,7 @@ Needs: click. Never: heavy imports; `edge --version` must be instant."""
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ from typing import TextIO
 import click
 
 from edge import __version__
+from edge.cli.screen import shown
 from edge.errors import EdgeError
 
 # name: (module, one line of help). The function in the module is called `command`.
@@ -57,9 +59,15 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    subcommand_metavar="COMMAND [ARGS]...",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, "-v", "--version", message="edge %(version)s")
-def group() -> None:
+@click.pass_context
+def group(context: click.Context) -> None:
     """Take a language model from its published file to an answer on this machine.
 
     \b
@@ -67,12 +75,17 @@ def group() -> None:
     edge build smollm2-135m-instruct --tier int4 --target cpu
     edge run smollm2-135m-instruct.edge "Why is the sky blue?"
     """
+    if context.invoked_subcommand is None:
+        # The help, as click gives it, but not as a success: a script that lost its subcommand must not go on.
+        click.echo(context.get_help(), err=True)
+        context.exit(EXIT_USAGE)
 
 
 def main(args: list[str] | None = None) -> None:
     """Entry point of the script `edge`. Exits 0, 1 (error), 2 (usage), 130 (Ctrl-C), 141 (reader gone) or 143 (SIGTERM)."""
     # SIGTERM as an exception: temporary folders are removed, locks returned.
     signal.signal(signal.SIGTERM, _on_terminate)
+    _open_missing_streams()
     for stream in (sys.stdout, sys.stderr):
         _accept_any_text(stream)
     sys.exit(_run(args))
@@ -114,17 +127,29 @@ def _run(args: list[str] | None) -> int:
 
 
 def _say(message: str) -> None:
-    """One line, whatever the message holds: a path may hold a line break."""
-    print("edge: " + " ".join(message.splitlines()), file=sys.stderr)
+    """One line, whatever the message holds: a path may hold line breaks and what a terminal obeys."""
+    print("edge: " + shown(" ".join(message.splitlines())), file=sys.stderr)
 
 
 def _on_terminate(number: int, frame: FrameType | None) -> None:
     raise SystemExit(EXIT_TERMINATED)
 
 
+def _open_missing_streams() -> None:
+    """A stream that the caller closed (`>&-`), which Python gives as None, is one that holds nothing and takes anything.
+
+    In this order each open takes the number of the stream, so that no file of ours becomes the standard output of a library.
+    """
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 (for as long as the process lives, as the next two)
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+
+
 def _accept_any_text(stream: TextIO) -> None:
-    """Under a locale that is not UTF-8 a letter that it lacks is escaped, rather than the command dying of it."""
-    encoding = (getattr(stream, "encoding", None) or "").lower().replace("-", "")
-    reconfigure = getattr(stream, "reconfigure", None)
-    if encoding != "utf8" and reconfigure is not None:
-        reconfigure(errors="backslashreplace")
+    """What the locale's encoding lacks is escaped, rather than the command dying of it: a letter, or under UTF-8 a byte of a
+    file name that is no UTF-8."""
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")

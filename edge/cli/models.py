@@ -4,6 +4,7 @@ Never: reading the model."""
 from __future__ import annotations
 
 import difflib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +26,13 @@ class ModelFile:
 
 def is_package(path: Path) -> bool:
     """Whether this is a package folder (in whatever state)."""
-    return (path / FILE_NAME).is_file() or (path.suffix == ".edge" and path.is_dir())
+    # os.path, which says no to what cannot be a path: a long prompt stands here too.
+    return os.path.isfile(path / FILE_NAME) or (path.suffix == ".edge" and os.path.isdir(path))
+
+
+def is_package_name(text: str) -> bool:
+    """Whether a user who writes this means a package, be it there or not."""
+    return Path(text).suffix == ".edge" or is_package(Path(text))
 
 
 def find_model(text: str, progress: Progress, *, offline: bool = False) -> ModelFile:

@@ -1,5 +1,9 @@
-"""Options that several subcommands share: one spelling, one variable EDGE_<FLAG>, one help. Owns: names and defaults.
-Needs: click. Never: behaviour."""
+"""Options that several subcommands share: one spelling, one help. Owns: names, defaults, variables EDGE_<FLAG>. Needs: click.
+Never: behaviour.
+
+What chooses (a model, a size, a tier) has a variable, which its help names. What permits or acts (--force, --json) has none:
+a forgotten variable must not force anything.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
+
+from edge.cli.models import is_package_name
 
 if TYPE_CHECKING:
     from edge.sampling import SamplingParams
@@ -18,50 +25,61 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 def context_option(default: str = "yaml/runtime/inference.yaml, at most the model's own") -> Decorator:
     return click.option(
         "-c", "--ctx-size", "--context", "context", type=click.IntRange(min=1), envvar=["EDGE_CTX_SIZE", "EDGE_CONTEXT"],
-        help=f"Tokens of prompt and answer together.  [default: {default}]",
+        show_envvar=True, help=f"Tokens of prompt and answer together.  [default: {default}]",
     )  # fmt: skip
 
 
 def model_option() -> Decorator:
     return click.option(
-        "-m", "--model", type=click.Path(path_type=Path), envvar="EDGE_MODEL", help="PACKAGE, in place of the first word."
-    )
+        "-m", "--model", type=click.Path(path_type=Path), envvar="EDGE_MODEL", show_envvar=True,
+        help="PACKAGE, in place of the first word.",
+    )  # fmt: skip
 
 
-def package_and_words(words: tuple[str, ...], model: Path | None) -> tuple[Path, tuple[str, ...]]:
-    """The package, from `model_option` or the first word, and the words behind it."""
-    if model is not None:
+def package_and_words(words: tuple[str, ...], model: Path | None, *, takes_text: bool) -> tuple[Path, tuple[str, ...]]:
+    """The package (of --model, else the first word, else EDGE_MODEL) and the words behind it.
+
+    Beside EDGE_MODEL the first word of a command that `takes_text` is the package only where it is named like one.
+    """
+    context = click.get_current_context()
+    is_typed = context.get_parameter_source("model") is ParameterSource.COMMANDLINE
+    if model is not None and (is_typed or not words or (takes_text and not is_package_name(words[0]))):
         return model, words
     if not words:
-        raise click.UsageError("which package? Give its folder, NAME.edge", click.get_current_context())
+        raise click.UsageError("which package? Give its folder, NAME.edge", context)
     return Path(words[0]), words[1:]
+
+
+def ask_for_context(context: int) -> str:
+    """How a user of `context_option` asks for a context of so many tokens."""
+    return f"--ctx-size {context}"
 
 
 def template_option() -> Decorator:
     return click.option(
         "--chat-template-file", type=click.Path(path_type=Path), envvar="EDGE_CHAT_TEMPLATE_FILE",
-        help="Use this template in place of the package's own.",
+        show_envvar=True, help="Use this template in place of the package's own.",
     )  # fmt: skip
 
 
 def max_tokens_option(default: int) -> Decorator:
     return click.option(
         "-n", "--max-tokens", type=click.IntRange(min=1), default=default, show_default=True, envvar="EDGE_MAX_TOKENS",
-        help="Tokens of the answer at most.",
+        show_envvar=True, help="Tokens of the answer at most.",
     )  # fmt: skip
 
 
 def threads_option() -> Decorator:
     return click.option(
         "-t", "--threads", type=click.IntRange(min=1), envvar="EDGE_THREADS",
-        help="Threads that compute.  [default: the processors that this process may use]",
+        show_envvar=True, help="Threads that compute.  [default: the processors that this process may use]",
     )  # fmt: skip
 
 
 def isa_option() -> Decorator:
     return click.option(
         "--isa", default="auto", show_default=True, envvar="EDGE_ISA",
-        help="Instruction set of the kernels; `edge doctor` shows which there are.",
+        show_envvar=True, help="Instruction set of the kernels; `edge doctor` shows which there are.",
     )  # fmt: skip
 
 
@@ -82,29 +100,34 @@ def offline_option() -> Decorator:
 
 
 def tier_option(help_text: str) -> Decorator:
-    return click.option("--tier", default="int4", show_default=True, envvar="EDGE_TIER", help=help_text)
+    return click.option(
+        "--tier", default="int4", show_default=True, envvar="EDGE_TIER", show_envvar=True, help=help_text
+    )  # fmt: skip
 
 
 def target_option() -> Decorator:
     return click.option(
-        "--target", default="cpu", show_default=True, envvar="EDGE_TARGET", help="What the engine is for (yaml/devices)."
-    )
+        "--target", default="cpu", show_default=True, envvar="EDGE_TARGET", show_envvar=True,
+        help="What the engine is for (yaml/devices).",
+    )  # fmt: skip
 
 
 def sampling_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """--temp --top-k --top-p --min-p --repeat-penalty -s/--seed, as `sampling_params` takes them. Ranges are checked there."""
     for option in reversed(
         (
-            click.option("--temp", type=float, default=0.0, show_default=True, envvar="EDGE_TEMP",
+            click.option("--temp", type=float, default=0.0, show_default=True, envvar="EDGE_TEMP", show_envvar=True,
                          help="Temperature; 0 takes the best token."),
-            click.option("--top-k", type=int, default=0, envvar="EDGE_TOP_K", help="Of the best K tokens; 0 is off."),
-            click.option("--top-p", type=float, default=1.0, envvar="EDGE_TOP_P",
+            click.option("--top-k", type=int, default=0, envvar="EDGE_TOP_K", show_envvar=True,
+                         help="Of the best K tokens; 0 is off."),
+            click.option("--top-p", type=float, default=1.0, envvar="EDGE_TOP_P", show_envvar=True,
                          help="Of the fewest tokens with this share of probability; 1 is off."),
-            click.option("--min-p", type=float, default=0.0, envvar="EDGE_MIN_P",
+            click.option("--min-p", type=float, default=0.0, envvar="EDGE_MIN_P", show_envvar=True,
                          help="Of tokens with this share of the best one's probability; 0 is off."),
-            click.option("--repeat-penalty", type=float, default=1.0, envvar="EDGE_REPEAT_PENALTY",
+            click.option("--repeat-penalty", type=float, default=1.0, envvar="EDGE_REPEAT_PENALTY", show_envvar=True,
                          help="Above 1 makes tokens that were there less likely; 1 is off."),
-            click.option("-s", "--seed", type=int, envvar="EDGE_SEED", help="The same seed gives the same answer."),
+            click.option("-s", "--seed", type=int, envvar="EDGE_SEED", show_envvar=True,
+                         help="The same seed gives the same answer."),
         )
     ):  # fmt: skip
         command = option(command)

@@ -8,13 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
+from edge.cli.build_extra import need_build_extra
 from edge.cli.models import find_model, is_package
 from edge.cli.options import context_option, json_option, offline_option, target_option, threads_option, tier_option
-from edge.cli.progress import human_bytes, terminal_progress
+from edge.cli.progress import terminal_progress
+from edge.cli.screen import shown
 from edge.cli.tables import format_table
+from edge.units import human_bytes
 
 if TYPE_CHECKING:
+    from edge.package import Package
     from edge.planner import MemoryPlan
 
 
@@ -38,29 +43,42 @@ def command(
     as_json: bool,
 ) -> None:
     """Show the memory that MODEL (a package, a catalog name or a GGUF file) will need, and what would fit."""
-    from edge.footprint import package_plan
-
     if is_package(Path(model)):
+        from edge.footprint import package_plan
         from edge.package import Package
 
         package = Package.open(Path(model), force=True)
-        plan, what = package_plan(package, context=context, sequences=sequences, threads=threads), package.manifest.tier
+        tier, target = _built_for(package, tier, target)
+        plan = package_plan(package, context=context, sequences=sequences, threads=threads)
     else:
+        need_build_extra("edge plan of a model that is not built")
         from calibration.tiers import load_tier
+        from edge.devices import load_device
         from engines.sizes import model_plan
         from engines.sources.base import open_source
 
-        chosen = load_tier(tier)
-        found = find_model(model, terminal_progress(), offline=offline)
+        chosen = load_tier(tier)  # an unknown tier or target is said before anything is downloaded
+        load_device(target)
+        with terminal_progress() as progress:
+            found = find_model(model, progress, offline=offline)
         source = open_source(found.path)
-        plan, what = model_plan(source, chosen, target, context=context, sequences=sequences, threads=threads), tier
+        plan = model_plan(source, chosen, target, context=context, sequences=sequences, threads=threads)
     if as_json:
-        row = dataclasses.asdict(plan) | {"model": model, "tier": what, "target": target, "sequences": sequences,
+        row = dataclasses.asdict(plan) | {"model": model, "tier": tier, "target": target, "sequences": sequences,
                                           "total": plan.total, "fits": plan.fits}  # fmt: skip
         click.echo(json.dumps(row))
         return
-    click.echo(f"{model}, {what}, {target}, context {plan.context}, sequences {sequences}")
+    click.echo(f"{shown(model)}, {tier}, {target}, context {plan.context}, sequences {sequences}")
     click.echo(plan_table(plan))
+
+
+def _built_for(package: Package, tier: str, target: str) -> tuple[str, str]:
+    """Tier and target of the package. UsageError where the command line asks for others: a package is what it is."""
+    manifest, context = package.manifest, click.get_current_context()
+    for name, asked, built in (("tier", tier, manifest.tier), ("target", target, manifest.target)):
+        if asked != built and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{name} {asked}: {package.path} was built with {built}. Leave --{name} out", context)
+    return manifest.tier, manifest.target
 
 
 def plan_table(plan: MemoryPlan) -> str:

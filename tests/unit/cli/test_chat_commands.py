@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,21 @@ def test_a_saved_chat_goes_on_where_it_was(conversation: Conversation, tmp_path:
     assert (conversation.messages, conversation.settings.system) == (before, "brief")
     with pytest.raises(RequestError, match="exists already"):
         run_command(f"/save {file}", conversation)
+
+
+def test_a_chat_that_the_disk_cannot_take_leaves_the_name_free(conversation: Conversation, tmp_path: Path) -> None:
+    "".join(conversation.ask("Hi " * 500))
+    file = tmp_path / "chat.json"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(RequestError, match=r"chat\.json: cannot be written: File too large"):
+            run_command(f"/save {file}", conversation)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.glob("*chat.json*")) == []
+    assert "2 messages saved" in run_command(f"/save {file}", conversation)
+    assert list(tmp_path.glob("*chat.json*")) == [file]
 
 
 @pytest.mark.parametrize(

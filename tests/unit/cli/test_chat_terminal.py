@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import pty
 import select
+import signal
 import stat
 import subprocess
 import sys
@@ -22,6 +24,9 @@ from vocabulary import BYTE_LEVEL, CHATML
 from edge.cli.chat_session import describe
 from edge.cli.conversation import AnswerFigures
 from edge.cli.line_editor import PlainEditor, is_open, without_fences
+from edge.errors import RequestError
+from edge.pace import Pace
+from edge.units import planned_and_used
 
 SCRIPT = Path(__file__).with_name("fake_chat.py")
 PATIENCE_S = 30.0  # for a machine that is busy; nothing waits this long when all is well
@@ -154,7 +159,9 @@ def test_commands_and_mistakes_keep_the_chat_open(terminal: Terminal) -> None:
     terminal.wait_for("max-tokens = 5")
     answer = terminal.ask("first")
     assert "\x1b[2m[5 tokens | " in answer, "figures are dim"
-    assert "cut at max-tokens 5" in terminal.wait_for("]")
+    figures = terminal.wait_for("]")
+    assert "planned 120.0 MB, used " in figures
+    assert "cut at max-tokens 5" in figures
     terminal.wait_for(">>>")
     terminal.type("/bye" + ENTER)
     assert terminal.process.wait(PATIENCE_S) == 0
@@ -191,6 +198,21 @@ def test_a_pipe_is_answered_line_by_line(folder: Path, tmp_path: Path) -> None:
     assert [message["content"] for message in saved if message["role"] == "user"] == ["first", "two 日\nlines"]
 
 
+def test_ctrl_c_ends_a_chat_in_a_pipe(folder: Path, tmp_path: Path) -> None:
+    """Nobody is there who could mean one answer only: the lines behind it are not answered."""
+    process = subprocess.Popen([sys.executable, str(SCRIPT), str(folder), "10000", "0.01"], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(tmp_path))  # fmt: skip
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(b"first\nsecond\n")
+    process.stdin.close()
+    process.stdin = None
+    assert process.stdout.read(8) == b"answer 0"
+    process.send_signal(signal.SIGINT)
+    rest, notes = process.communicate(timeout=PATIENCE_S)
+    assert b"answer 1" not in rest
+    assert (process.returncode, notes) == (130, b"")
+
+
 @pytest.mark.parametrize(
     ("data", "named"), [(b"/nope\n", "no command /nope"), (b"a\n\xe6\xad\n", "line 2 of standard input: byte 0")]
 )
@@ -211,18 +233,36 @@ def test_blocks_of_lines_are_told_from_lines() -> None:
 def test_a_pipe_that_ends_inside_a_block_gives_what_is_there(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b'"""a\r\nb')
     with (tmp_path / "in").open("rb") as stream:
-        editor = PlainEditor(stream)
+        editor = PlainEditor(stream, lambda size: None)
         assert editor.read() == "a\nb"
         with pytest.raises(EOFError):
             editor.read()
 
 
+@pytest.mark.parametrize("data", [b"a" * (3 << 20), b'"""\n' + b"abc\n" * 50_000])
+def test_a_pipe_is_read_no_further_than_an_entry_may_be_long(data: bytes) -> None:
+    def check_length(size: int) -> None:
+        if size > 100_000:
+            raise RequestError(f"{size} bytes")
+
+    stream = io.BytesIO(data)
+    with pytest.raises(RequestError):
+        PlainEditor(stream, check_length).read()
+    assert stream.tell() <= 100_000 + (2 << 20)
+    assert stream.tell() < len(data)
+
+
 def test_figures_leave_out_what_was_not_measured() -> None:
-    figures = AnswerFigures(prompt_tokens=10, kept_tokens=4, started_at=1.0)
-    assert describe(figures, 9, None, is_stopped=True) == "[0 tokens | prompt 10 tokens, 6 new | stopped]"
-    figures.count(1.5)
-    figures.count(2.0)
+    figures = AnswerFigures(prompt_tokens=10, kept_tokens=4, pace=Pace(1.0))
+    memory = planned_and_used(9_000_000, None)
+    assert describe(figures, 9, memory, is_stopped=True) == (
+        "[0 tokens | prompt 10 tokens, 6 new | memory planned 9.0 MB | stopped]"
+    )
+    figures.pace.count(1.5)
+    figures.pace.count(2.0)
     figures.finish_reason = "length"
-    assert describe(figures, 9, 3 << 20, is_stopped=False) == (
-        "[2 tokens | 2.0 tokens/s | first after 0.50 s | prompt 10 tokens, 6 new | memory 3 MiB | cut: the context is full]"
+    memory = planned_and_used(9_000_000, 3_000_000)
+    assert describe(figures, 9, memory, is_stopped=False) == (
+        "[2 tokens | 2.0 tokens/s | first after 0.50 s | prompt 10 tokens, 6 new | memory planned 9.0 MB, used 3.0 MB | "
+        "cut: the context is full]"
     )

@@ -40,7 +40,7 @@ def test_an_answer_is_streamed_and_kept(folder: Path, tokenizer: Tokenizer) -> N
     figures = conversation.figures
     assert figures is not None
     assert (figures.finish_reason, figures.kept_tokens) == ("stop", 0)
-    assert figures.tokens == len(tokenizer.encode("Hello 日 <|im_end|>!", specials=False)) + 1
+    assert figures.pace.tokens == len(tokenizer.encode("Hello 日 <|im_end|>!", specials=False)) + 1
 
 
 def test_the_next_prompt_only_appends_even_where_the_model_chose_other_tokens(folder: Path, tokenizer: Tokenizer) -> None:
@@ -75,6 +75,16 @@ def test_a_template_that_trims_answers_gets_the_whole_prompt_anew(tokenizer: Tok
     ask(conversation, "one")
     ask(conversation, "two")
     assert "assistant\nspaced<|im_end|>" in tokenizer.decode(engine.prompts[1], specials=True)
+
+
+def test_what_fits_in_no_context_is_refused_before_it_is_rendered(folder: Path, tokenizer: Tokenizer) -> None:
+    engine = FakeEngine(tokenizer, ["a"])
+    conversation = open_conversation(folder, engine, context=64)
+    for text in ("word " * 100_000, "日" * 100_000):
+        with pytest.raises(RequestError):
+            conversation.ask(text)
+    assert (engine.prompts, conversation.messages) == ([], [])
+    assert ask(conversation, "Hi") == "a"
 
 
 def test_leaving_early_cancels_and_keeps_what_was_said(folder: Path, tokenizer: Tokenizer) -> None:

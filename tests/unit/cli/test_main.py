@@ -81,6 +81,27 @@ def test_every_subcommand_loads_and_has_a_help(name: str) -> None:
         assert command.get_help(context).startswith("Usage: ")
 
 
+def test_every_variable_is_named_after_its_flag_and_by_the_help() -> None:
+    found = set()
+    for name, (module, _) in cli.COMMANDS.items():
+        command = importlib.import_module(module).command
+        with click.Context(command, info_name=name) as context:
+            text = " ".join(command.get_help(context).split())
+        for option in command.params:
+            variables = [option.envvar] if isinstance(option.envvar, str) else option.envvar or []
+            for variable in variables:
+                found.add(variable)
+                assert "--" + variable.removeprefix("EDGE_").lower().replace("_", "-") in option.opts
+                assert f"env var: {', '.join(variables)}" in text, (name, variable)
+    assert {"EDGE_MODEL", "EDGE_THREADS", "EDGE_CTX_SIZE", "EDGE_TIER", "EDGE_SEED"} <= found
+
+
+def test_what_is_installed_says_that_it_has_types() -> None:
+    for name in ("edge", "engines", "calibration"):
+        folders = [Path(folder) for folder in importlib.import_module(name).__path__]
+        assert any((folder / "py.typed").is_file() for folder in folders), folders
+
+
 def test_every_short_option_means_one_thing_everywhere() -> None:
     meanings: dict[str, set[str]] = {}
     for module, _ in cli.COMMANDS.values():
@@ -103,17 +124,7 @@ def test_the_version_comes_without_heavy_imports() -> None:
 def test_every_module_of_edge_imports_in_a_bare_environment() -> None:
     """Nothing but the base dependencies: what the extras bring is hidden, and so are the folders above us."""
     names = [module.name for module in pkgutil.walk_packages(edge.__path__, "edge.") if module.name != "edge._core"]
-    hidden = (
-        "onnx",
-        "onnx_ir",
-        "onnxruntime",
-        "gguf",
-        "safetensors",
-        "huggingface_hub",
-        "engines",
-        "calibration",
-        "edge._core",
-    )
+    hidden = ("onnx", "onnxruntime", "gguf", "huggingface_hub", "engines", "calibration", "edge._core")
     code = (
         f"import importlib, sys\nfor name in {hidden!r}: sys.modules[name] = None\n"
         f"for name in {names!r}: importlib.import_module(name)\nprint('all')"

@@ -163,7 +163,7 @@ def test_offline_uses_the_cache_and_never_the_network(index: Index, monkeypatch:
 def test_a_full_disk_is_refused_before_anything_is_fetched(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 90, 10))  # type: ignore[attr-defined]
     with pytest.raises(
-        PullError, match=r"MB are needed, 0 MB are free\. Free some space, or choose another folder: EDGE_CACHE"
+        PullError, match=r"35\.5 kB are needed, 10 bytes are free\. Free some space, or choose another folder: EDGE_CACHE"
     ):
         pull_model("tiny", SilentProgress())
     assert index.cached() == set()

@@ -29,16 +29,16 @@ def test_a_plan_adds_up() -> None:
     assert plan.total == 175_008_000
     assert plan.fits
     assert plan.largest_context == 8192
-    check_budget(plan, "a.edge")
+    check_budget(plan, "a.edge", lambda context: f"--ctx-size {context}")
 
 
 def test_what_does_not_fit_is_refused_with_what_would() -> None:
     plan = plan_memory(sizes(), context=8192, longest_context=8192, available=200 * MB)
     assert not plan.fits
     with pytest.raises(BudgetError) as caught:
-        check_budget(plan, "a.edge")
+        check_budget(plan, "a.edge", lambda context: f"--ctx-size {context}")
     assert str(caught.value) == (
-        "a.edge: needs 319 MB at a context of 8192, 200 MB are available. What fits: --context 2176. "
+        "a.edge: needs 319.1 MB at a context of 8192, 200.0 MB are available. What fits: --ctx-size 2176. "
         "To try it all the same: --ignore-budget"
     )
 
@@ -47,7 +47,7 @@ def test_weights_alone_over_the_budget_say_that_no_context_fits() -> None:
     plan = plan_memory(sizes(weights=500 * MB), context=32, longest_context=8192, available=200 * MB)
     assert plan.largest_context is None
     with pytest.raises(BudgetError, match="No context fits: free some memory, or build a smaller tier"):
-        check_budget(plan, "a.edge")
+        check_budget(plan, "a.edge", lambda context: f"--ctx-size {context}")
 
 
 @given(

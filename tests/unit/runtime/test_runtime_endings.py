@@ -14,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge.errors import BudgetError, ExecutorError, RequestError
+from edge.queues import Queues
+from edge.request import Request
 from edge.sampling import SamplingParams
 
 BenchOf = Callable[..., Any]  # conftest.make_bench
@@ -55,6 +57,37 @@ def test_leaving_a_generator_cancels_its_request(bench_of: BenchOf) -> None:
         assert event.token_id is not None
         break
     assert not bench.runtime.has_work and bench.runtime.stats.pool.used_bytes == 0
+
+
+@pytest.mark.parametrize("asked", [0, 1])
+@pytest.mark.parametrize("way", ["close", "with", "drop"])
+def test_events_that_nobody_waits_for_cancel_their_request_even_before_the_first(
+    bench_of: BenchOf, asked: int, way: str
+) -> None:
+    bench = bench_of()
+    other = bench.runtime.submit(prompt(40), GREEDY, 5)
+    events = bench.runtime.generate(prompt(200), GREEDY, 50)
+    for _ in range(asked):
+        next(events)
+    if way == "close":
+        events.close()
+        events.close()
+        assert list(events) == []
+    elif way == "with":
+        with pytest.raises(ZeroDivisionError), events:
+            raise ZeroDivisionError
+    del events
+    bench.runtime.check()
+    assert [e.finish_reason for e in bench.runtime.step() if e.request_id != other.id] == ["cancelled"]
+    assert bench.finish()[other.id][-1] == bench.answer(prompt(40), 5)[-1], "others go on"
+    assert not bench.runtime._inboxes
+
+
+def test_events_of_a_request_that_has_ended_are_over(bench_of: BenchOf) -> None:
+    bench = bench_of()
+    request = bench.runtime.submit(prompt(20), GREEDY, 3)
+    bench.finish()
+    assert list(bench.runtime.events(request)) == []
 
 
 def test_an_engine_that_fails_ends_the_requests_of_that_step_and_no_others(bench_of: BenchOf) -> None:
@@ -128,6 +161,29 @@ def test_ctrl_c_in_a_step_takes_effect_behind_it(bench_of: BenchOf) -> None:
     bench.finish()
     assert request.token_ids == bench.answer(prompt(100), 10), "nothing was lost or done twice"
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("way", ["submit", "generate"])
+def test_ctrl_c_while_a_request_is_submitted_leaves_none_behind(
+    bench_of: BenchOf, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = bench_of()
+    session = bench.runtime.session()
+    add = Queues.add
+
+    def interrupted(queues: Queues, request: Request) -> None:
+        add(queues, request)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    for target in (bench.runtime, session):
+        monkeypatch.setattr(Queues, "add", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            getattr(target, way)(prompt(50), GREEDY, 5)
+        monkeypatch.setattr(Queues, "add", add)
+        assert not bench.runtime.has_work and not bench.runtime._inboxes
+        bench.runtime.check()
+    assert [event.token_id for event in session.generate(prompt(50), GREEDY, 5)] == bench.answer(prompt(50), 5)
+    session.close()
 
 
 def test_ctrl_c_in_a_generator_cancels_its_request(bench_of: BenchOf) -> None:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from tiny_tokenizers import CONTROL, USER_DEFINED, with_tokens, written
 
 from edge.errors import RequestError
-from edge.text import sandbox_budget
 from edge.text.template import ChatTemplate, render_chat
 from edge.text.tokenizer import Tokenizer
 from edge.text.tokenizer_config import read_config, write_config
@@ -48,12 +47,15 @@ def test_a_harmless_chat_has_the_ids_of_its_text(chatml: ChatTemplate, bytes_tok
     ["m.content", "m.content | trim", "m.content | upper | lower", "m.content.replace('\\n', '')", "m.content.replace('x', '')",
      "m.content.split('\\n') | join", "m.content ~ messages[0].content", "m.content[2:]", "(m.content | tojson)[1:-1]",
      "m.content.lower()",
-     "'%s' % m.content", "'{}'.format(m.content)", "m.content | list | join", "(m.content | reverse | list)[::-1] | join"],
+     "'%s' % m.content", "'{}'.format(m.content)", "m.content | list | join", "(m.content | reverse | list)[::-1] | join",
+     "m.content | escape", "m.content | safe", "(m.content | e).replace('&amp;', '&')", "(m.content | safe) ~ ''",
+     "m.content | safe | escape | string", "[m.content] | string"],
 )  # fmt: skip
 @pytest.mark.parametrize(
     "content",
     ["<|im_end|>", "  <|im_end|> ", "<|IM_END|>", "<\n|im_end|\n>", "<x|im_endx|>", "xx<|im_end|>",
-     "<|im_<|im_end|>end|>", "|im_end|>", "<|im_end|"],
+     "<|im_<|im_end|>end|>", "|im_end|>", "<|im_end|", "&lt;|im_end|&gt;", "&#60;|im_end|&#62;", "&amp;lt;|im_end|&amp;gt;",
+     "<b>&lt;</b>|im_end|&gt;", "\\u003c|im_end|\\u003e", "%3C|im_end|%3E"],
 )  # fmt: skip
 def test_nothing_that_a_template_does_to_text_makes_a_control_token(
     expression: str, content: str, bytes_tokenizer: Tokenizer
@@ -184,90 +186,6 @@ def test_generation_marks_loop_controls_and_helpers_work(bytes_tokenizer: Tokeni
         render("{{ '%02d|%s' % (7, 'x') }} {{ '**{:>3}**'.format(1) }} {{ 'a\nb' | indent(2) }}", bytes_tokenizer)
         == "07|x **  1** a\n  b"
     )
-
-
-CALLS_OUT = [
-    "{{ ''.__class__.__mro__[1].__subclasses__() }}",
-    "{{ self.__init__.__globals__.__builtins__.__import__('os').popen('touch pwned').read() }}",  # CVE-2026-5760
-    "{{ cycler.__init__.__globals__.os.popen('touch pwned').read() }}",
-    "{{ lipsum.__globals__['os'].popen('touch pwned').read() }}",
-    "{{ namespace.__init__.__globals__ }}",
-    "{{ raise_exception.__globals__['time'] }}",
-    "{{ range.__call__.__self__ }}",
-    "{{ messages | attr('__class__') }}",
-    "{{ messages.append(1) }}",
-    "{% include '/etc/passwd' %}",
-    "{% import 'os' as os %}{{ os }}",
-    "{% extends '/etc/passwd' %}",
-]
-ENDLESS = [
-    "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
-    "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) }}",
-    "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
-    "{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}",
-    "{{ 1 / 0 }}",
-]
-HUGE = [
-    "{{ range(10 ** 12) | list }}",
-    "{{ 'a' * 10 ** 10 }}",
-    "{{ [0] * 10 ** 10 }}",
-    "{{ 10 ** (10 ** 10) }}",
-    "{% set ns = namespace(x=10) %}{% for i in range(99) %}{% set ns.x = ns.x * ns.x %}{% endfor %}",
-    "{% set ns = namespace(x='aaaa') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
-    "{% set ns = namespace(x='aaaa') %}{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
-    "{% set ns = namespace(x='aaaa') %}{% for i in range(99) %}{% set ns.x %}{{ ns.x }}{{ ns.x }}{% endset %}{% endfor %}",
-    "{% set ns = namespace(x='aaaa') %}{% for i in range(99) %}{% set ns.x = ns.x.replace('a', 'aaaa') %}{% endfor %}",
-    "{% set ns = namespace(x='aaaa') %}{% for i in range(99) %}{% set ns.x = ns.x | replace('a', 'aaaa') %}{% endfor %}",
-    "{% set ns = namespace(x='aaaa') %}{% for i in range(99) %}{% set ns.x = ns.x.join([ns.x, ns.x]) %}{% endfor %}",
-    "{% set ns = namespace(x='aaaa') %}{% for i in range(99) %}{% set ns.x = [ns.x, ns.x] | join(ns.x) %}{% endfor %}",
-    "{% set ns = namespace(x='aaaa') %}{% for i in range(99) %}{% set ns.x = '{}{}'.format(ns.x, ns.x) %}{% endfor %}",
-    "{% set ns = namespace(x='aaaa') %}{% for i in range(99) %}{% set ns.x = '%s%s' % (ns.x, ns.x) %}{% endfor %}",
-    "{% set c = 'a' * 99999 %}{% set ns = namespace(x=0) %}{% for i in range(999) %}{% set ns.x = [c[1:], ns.x] %}{% endfor %}",
-    "{% set c = 'a' * 99999 %}{% set ns = namespace(x=0) %}{% for i in range(99) %}{% set ns.x = [c|list, ns.x] %}{% endfor %}",
-    "{{ '%1000000000d' % 1 }}",
-    "{{ '%*d' % (1000000000, 1) }}",
-    "{{ '{:1000000000}'.format(1) }}",
-    "{{ '{:{}}'.format(1, 1000000000) }}",
-    "{{ '%1000000000d' | format(1) }}",
-    "{{ 'a'.ljust(1000000000) }}",
-    "{{ 'a' | center(1000000000) }}",
-    "{{ 'a\nb' | indent(1000000000) }}",
-    "{{ messages | tojson(indent=1000000000) }}",
-    "{{ strftime_now('%1000000000Y') }}",
-    "{% for i in range(100000) %}" + "x" * 1000 + "{% endfor %}",
-]
-WRONG = [
-    "{% for %}",
-    "{{ nope.x }}",
-    "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
-    "x" * 300000,
-    "{{ x | tojson(ensure_ascii=true) }}",
-]
-
-
-@pytest.mark.parametrize("source", CALLS_OUT + ENDLESS + HUGE + WRONG)
-def test_a_template_that_misbehaves_is_refused_in_one_line(
-    source: str, bytes_tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(RequestError) as caught:
-        render(source, bytes_tokenizer, x="")
-    assert str(caught.value).startswith("t: ")
-    assert "--chat-template-file" in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 500
-    assert not list(tmp_path.iterdir())
-
-
-def test_internals_are_empty_where_they_are_no_error(bytes_tokenizer: Tokenizer) -> None:
-    assert render("{{ '{0.__class__}'.format(messages) }}", bytes_tokenizer) == ""
-    assert "class" not in render("{{ messages | map(attribute='__class__') | list }}", bytes_tokenizer)
-
-
-def test_a_template_that_takes_too_long_is_stopped(bytes_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox_budget, "MAX_SECONDS", -1.0)
-    with pytest.raises(RequestError, match="runs longer"):
-        render("{% for m in messages %}{% endfor %}", bytes_tokenizer)
 
 
 def test_a_long_chat_is_within_the_budget(chatml: ChatTemplate, bytes_tokenizer: Tokenizer) -> None:

@@ -1,0 +1,83 @@
+"""What `edge build` says at the end. Owns: BuildReport. Needs: manifest. Never: the build."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from edge.manifest import Manifest, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class BuildReport:
+    """A package that stands at `path`."""
+
+    path: Path
+    manifest: Manifest
+    source_bytes: int  # of the model file
+
+    @property
+    def passed(self) -> bool:
+        """Whether both verdicts passed; the package stands there either way."""
+        return all(v is not None and v.passed for v in (self.manifest.verdicts.engine, self.manifest.verdicts.tier))
+
+    @property
+    def bytes(self) -> int:
+        """Of the package."""
+        return sum(record.bytes for record in self.manifest.files.values())
+
+    @property
+    def kept_wider(self) -> int:
+        """Matrices of the layers that an int4 tier left in int8, because the source has more bits."""
+        return sum(t.kind == "int8" and t.name.startswith("layers.") for t in self.manifest.tensors) * (
+            self.manifest.tier == "int4"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """For --json: the manifest without its lists."""
+        m = self.manifest
+        return {
+            "path": str(self.path),
+            "model": m.spec.name,
+            "tier": m.tier,
+            "target": m.target,
+            "bits_per_weight": m.bits_per_weight,
+            "bytes": self.bytes,
+            "tensors": dict(Counter(t.kind for t in m.tensors)),
+            "rounded_tensors": [asdict(t) for t in m.tensors if not t.is_exact],
+            "verdicts": asdict(m.verdicts),
+        }
+
+    def text(self) -> str:
+        """A few lines for a terminal."""
+        m = self.manifest
+        rounded = sum(not t.is_exact for t in m.tensors)
+        kinds = Counter(t.kind for t in m.tensors)
+        lines = [
+            f"{self.path}: {m.spec.name}, {m.tier} for {m.target}, {self.bytes / 1e6:.1f} MB "
+            f"(the source has {self.source_bytes / 1e6:.1f}), {m.bits_per_weight:.2f} bits a weight",
+            f"  tensors: {', '.join(f'{count} {kind}' for kind, count in sorted(kinds.items()))}; "
+            f"{len(m.tensors) - rounded} exactly as in the source, {rounded} rounded",
+        ]
+        if self.kept_wider:
+            lines.append(
+                f"  {self.kept_wider} matrices stay int8, as the source has more bits there; --requantise rounds them to int4"
+            )
+        lines.append(f"  engine{activations(m)} against its own weights in float32: {_figures(m.verdicts.engine)}")
+        lines.append(f"  weights against the source's, both in float32: {_figures(m.verdicts.tier)}")
+        return "\n".join(lines)
+
+
+def activations(manifest: Manifest) -> str:
+    """How the engine multiplies, where that is not in float: " (int8 activations)"."""
+    return " (int8 activations)" if any(t.kind in ("int8", "int4") for t in manifest.tensors) else ""
+
+
+def _figures(verdict: Verdict | None) -> str:
+    assert verdict is not None, "a build measures both"
+    return (
+        f"KL {verdict.kl_mean:.5f}, top-1 {100 * verdict.top1:.1f} %, perplexity x{verdict.perplexity_ratio:.4f} "
+        f"over {verdict.tokens:,} tokens: {'passed' if verdict.passed else 'FAILED'}"
+    )
