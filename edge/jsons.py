@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 T = TypeVar("T")
 
-_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+TYPE_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}  # in messages
 
 
 class JsonMismatch(ValueError):
@@ -103,7 +103,7 @@ def _scalar(value: Any, kind: Any, key: str) -> Any:
     if kind is float and type(value) is int and abs(value) < 1 << 53:
         value = float(value)
     if type(value) is not kind:
-        raise _mismatch(key, _WORDS[kind], value)
+        raise _mismatch(key, TYPE_WORDS[kind], value)
     if kind is float and not math.isfinite(value):  # 1e999 is valid JSON and reads as infinity
         raise JsonMismatch(f"{key}: not a finite number")
     return value

@@ -22,7 +22,8 @@ def resolve_limits(engine: Limits, context: int | Auto, max_sequences: int, conf
     # Every sequence that decodes must find its place in a step.
     step_tokens = max(max_sequences, min(config.max_step_tokens, engine.max_step_tokens))
     if step_tokens > engine.max_step_tokens:
-        raise RequestError(f"{max_sequences} sequences at once: a step of the engine takes {engine.max_step_tokens} tokens")
+        fact = f"{max_sequences} sequences at once: a step of the engine takes {engine.max_step_tokens} tokens"
+        raise RequestError(f"{fact}, one of each at least. Ask for fewer")
     return Limits(context, step_tokens, max_sequences, max_sequences)
 
 
@@ -43,7 +44,8 @@ def check_prompt(spec: ModelSpec, tokens: list[int], max_tokens: int, context: i
         raise RequestError("the prompt is empty. Give at least one token")
     if len(tokens) > context:
         raise RequestError(
-            f"the prompt has {len(tokens)} tokens, the context {context}. Shorten it, or ask for a larger context"
+            f"the prompt has {len(tokens)} tokens, the context {context}. "
+            f"Shorten it, or ask for a larger context where the package allows one"
         )
     if max_tokens < 1:
         raise RequestError(f"max_tokens is {max_tokens}. Ask for at least 1")

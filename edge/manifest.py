@@ -11,11 +11,13 @@ from edge import contract
 from edge.errors import PackageError
 from edge.hashes import check_sha256
 from edge.jsons import JsonMismatch, parse_json, read_value, write_json
-from edge.spec import MAX_CONTEXT, ModelSpec
+from edge.spec import MAX_CONTEXT, ModelSpec, check_range
 
 FORMAT_VERSION = 1
 FILE_NAME = "manifest.json"
 REFERENCE_PROMPTS = "reference/logits.npz"
+
+_LONGEST_NAME = 255  # characters of a file's or a tier's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +30,10 @@ class Limits:
     max_logit_rows: int  # rows of logits of one step
 
     def __post_init__(self) -> None:
-        _check_range("max_context", self.max_context, 1, MAX_CONTEXT)
-        _check_range("max_step_tokens", self.max_step_tokens, 1, 1 << 20)
-        _check_range("max_sequences", self.max_sequences, 1, 1 << 16)
-        _check_range("max_logit_rows", self.max_logit_rows, 1, 1 << 20)
+        check_range("max_context", self.max_context, 1, MAX_CONTEXT)
+        check_range("max_step_tokens", self.max_step_tokens, 1, 1 << 20)
+        check_range("max_sequences", self.max_sequences, 1, 1 << 16)
+        check_range("max_logit_rows", self.max_logit_rows, 1, 1 << 20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class FileRecord:
     sha256: str
 
     def __post_init__(self) -> None:
-        _check_range("bytes", self.bytes, 0, 1 << 48)
+        check_range("bytes", self.bytes, 0, 1 << 48)
         check_sha256(self.sha256)
 
 
@@ -77,9 +79,9 @@ class TensorReport:
     scale_error: float  # largest relative error of the source's scales and minima, rounded to fp16; 0.0: none
 
     def __post_init__(self) -> None:
-        _check_range("bytes", self.bytes, 0, 1 << 48)
-        _check_range("rounding_error", self.rounding_error, 0.0, 1e9)
-        _check_range("scale_error", self.scale_error, 0.0, 1e9)
+        check_range("bytes", self.bytes, 0, 1 << 48)
+        check_range("rounding_error", self.rounding_error, 0.0, 1e9)
+        check_range("scale_error", self.scale_error, 0.0, 1e9)
 
     @property
     def is_exact(self) -> bool:
@@ -113,10 +115,10 @@ class Verdict:
     window_tokens: int  # ... of so many tokens
 
     def __post_init__(self) -> None:
-        _check_range("kl_mean", self.kl_mean, -1e-3, 1e6)  # rounding can take the mean of near-equal rows below 0
-        _check_range("top1", self.top1, 0.0, 1.0)
-        _check_range("perplexity_ratio", self.perplexity_ratio, 0.0, 1e30)
-        _check_range("tokens", self.tokens, 0, 1 << 40)
+        check_range("kl_mean", self.kl_mean, -1e-3, 1e6)  # rounding can take the mean of near-equal rows below 0
+        check_range("top1", self.top1, 0.0, 1.0)
+        check_range("perplexity_ratio", self.perplexity_ratio, 0.0, 1e30)
+        check_range("tokens", self.tokens, 0, 1 << 40)
         if self.passed != self.limits.hold(self.kl_mean, self.top1, self.perplexity_ratio):
             raise ValueError(f"passed: {self.passed} is not what the figures and their limits say")
 
@@ -161,11 +163,11 @@ class Manifest:
     @property
     def build_command(self) -> str:
         """The command that makes this package again."""
-        return _command(self.source.name, self.tier, self.target) + (" --requantise" if self.requantised else "")
+        return _command(self.source.name, self.tier, self.target, self.requantised)
 
     def __post_init__(self) -> None:
         self.spec.check()
-        _check_range("bits_per_weight", self.bits_per_weight, 0.0, 64.0)
+        check_range("bits_per_weight", self.bits_per_weight, 0.0, 64.0)
         for name in self.files:
             check_file_name(name)
         for prompt in self.reference:
@@ -181,13 +183,15 @@ def to_json(manifest: Manifest) -> str:
 def from_json(text: str, place: str) -> Manifest:
     """`text` of the manifest at `place` (for messages). PackageError where a key is unknown, missing, of a wrong type or
     absurd, and where the package is of another contract, which is looked at first: its keys may differ then."""
+    plain: Any = None
     try:
         plain = parse_json(text)
         _check_versions(plain, place)
         manifest: Manifest = read_value(plain, Manifest, "")
         return manifest
     except ValueError as error:  # JsonMismatch is one
-        raise PackageError(f"{place}: {error}. The package is damaged: build or copy it again") from error
+        mend = f"Copy it again, or rebuild: {_rebuild_command(plain)}"
+        raise PackageError(f"{place}: {error}. The package is damaged. {mend}") from error
 
 
 def check_file_name(name: str) -> None:
@@ -210,17 +214,20 @@ def _check_versions(plain: Any, place: str) -> None:
             raise PackageError(f"{place}: {word} {theirs}, this runtime has {ours}. Rebuild: {_rebuild_command(plain)}")
 
 
-def _rebuild_command(plain: dict[str, Any]) -> str:
-    """The command that makes a package of another version again, as far as its manifest tells."""
-    source = plain.get("source")
-    model = source.get("name", "MODEL") if isinstance(source, dict) else "MODEL"
-    return _command(str(model), str(plain.get("tier", "TIER")), str(plain.get("target", "TARGET")))
+def _rebuild_command(plain: Any) -> str:
+    """The command that makes a package again whose manifest, as plain values, cannot be read as one."""
+    keys = plain if isinstance(plain, dict) else {}
+    source = keys.get("source")
+    model = source.get("name") if isinstance(source, dict) else None
+    return _command(model, keys.get("tier"), keys.get("target"), keys.get("requantised") is True)
 
 
-def _command(model: str, tier: str, target: str) -> str:
-    return f"edge build {shlex.quote(model)} --tier {shlex.quote(tier)} --target {shlex.quote(target)}"
+def _command(model: Any, tier: Any, target: Any, requantised: bool) -> str:
+    """A word that the manifest does not tell, or that would break the line of a message, is left to the reader."""
+    given = (("MODEL", model), ("TIER", tier), ("TARGET", target))
+    words = [shlex.quote(word) if _is_word(word) else name for name, word in given]
+    return f"edge build {words[0]} --tier {words[1]} --target {words[2]}" + (" --requantise" if requantised else "")
 
 
-def _check_range(key: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:
-        raise ValueError(f"{key}: {value} is outside {low} to {high}")
+def _is_word(value: Any) -> bool:
+    return isinstance(value, str) and value.isprintable() and 0 < len(value) <= _LONGEST_NAME

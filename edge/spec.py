@@ -72,17 +72,18 @@ class ModelSpec:
     def check(self) -> None:
         """ValueError, with the field, where a number is one that no model has."""
         for name, (low, high) in _RANGES.items():
-            _check_range(f"spec.{name}", getattr(self, name), low, high)
-        _check_range("spec.layers", len(self.layers), 1, _MAX_LAYERS)
+            check_range(f"spec.{name}", getattr(self, name), low, high)
+        check_range("spec.layers", len(self.layers), 1, _MAX_LAYERS)
         if self.num_heads % self.num_kv_heads:
             raise ValueError(f"spec.num_heads: {self.num_heads} is not a multiple of num_kv_heads {self.num_kv_heads}")
         if self.head_dim % 2:
             raise ValueError(f"spec.head_dim: {self.head_dim} is odd, rotary turns channels in pairs")
         for i, layer in enumerate(self.layers):
-            _check_range(f"spec.layers[{i}].window", layer.window, 0, _MAX_WINDOW)
-            _check_range(f"spec.layers[{i}].rope_base", layer.rope_base, *_ROPE_BASES)
+            check_range(f"spec.layers[{i}].window", layer.window, 0, _MAX_WINDOW)
+            check_range(f"spec.layers[{i}].rope_base", layer.rope_base, *_ROPE_BASES)
 
 
-def _check_range(key: str, value: float, low: float, high: float) -> None:
+def check_range(key: str, value: float, low: float, high: float) -> None:
+    """ValueError, with the key, where a number is outside low .. high."""
     if not low <= value <= high:
         raise ValueError(f"{key}: {value} is outside {low} to {high}")

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from edge.errors import ConfigError
+from edge.jsons import TYPE_WORDS
 
 if TYPE_CHECKING:
     import yaml
 
 T = TypeVar("T")
 
-_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
-_TAGS = {"str": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "null": "nothing"}
+_TAGS = {**{kind.__name__: word for kind, word in TYPE_WORDS.items()}, "null": "nothing"}  # by the end of a YAML tag
 
 
 def yaml_root() -> Path:
@@ -162,7 +162,7 @@ class _Reader:
             value = float(value)
         if type(value) is not kind:
             hint = "Quote it" if kind is str else "Correct the value"
-            self.fail(node, f"{key}: expected {_WORDS[kind]}, found {_found(node)}. {hint}")
+            self.fail(node, f"{key}: expected {TYPE_WORDS[kind]}, found {_found(node)}. {hint}")
         return value
 
     def _plain(self, node: yaml.Node) -> Any:

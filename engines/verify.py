@@ -19,7 +19,6 @@ from edge.manifest import REFERENCE_PROMPTS, Verdict, VerdictLimits, Verdicts
 from edge.package import WEIGHTS, Package
 from edge.progress import Progress, SilentProgress
 from edge.teacher import open_teacher
-from edge.text.tokenizer import Tokenizer
 
 SINGLY = 8  # of each stored prompt, the last tokens are decoded one by one
 
@@ -165,6 +164,6 @@ def _measure_again(package: Package, model: Path, progress: Progress) -> Verdict
     with tempfile.TemporaryDirectory(prefix="edge-verify-") as scratch:
         onnx = Path(scratch) / "tier.onnx"
         exported = write_portable(source, tier, onnx, progress=progress, requantise=manifest.requantised)
-        tokens = text_tokens(measured, Tokenizer.open(package.path / "tokenizer"))
+        tokens = text_tokens(measured, package.open_tokenizer())
         found = prove(package.path, source, tier, exported, tokens, measured.window_tokens, progress)
     return found.verdicts(tier)

@@ -42,10 +42,9 @@ def run_chat(package_path: Path, options: ChatOptions) -> None:
     from edge.footprint import open_runtime, package_plan
     from edge.package import Package
     from edge.text.template import ChatTemplate
-    from edge.text.tokenizer import Tokenizer
 
     package = Package.open(package_path, force=options.force)
-    tokenizer = Tokenizer.open(package.path / "tokenizer")
+    tokenizer = package.open_tokenizer()
     if options.template_file is None:
         template = ChatTemplate.open(package.path / "tokenizer", tokenizer)
     else:

@@ -103,10 +103,9 @@ def command(
     path, prompt_words = _split(words, model)
     from edge.footprint import open_runtime, package_plan
     from edge.package import Package
-    from edge.text.tokenizer import Tokenizer
 
     package = Package.open(path, force=force)
-    tokenizer = Tokenizer.open(package.path / "tokenizer")
+    tokenizer = package.open_tokenizer()
     longest = package.manifest.limits.max_context
     check_length = partial(tokenizer.check_length, max_context=context or longest)
     prompt = _prompt(prompt_words, check_length)

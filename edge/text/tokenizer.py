@@ -8,15 +8,17 @@ in one. The ids are those of llama.cpp, `specials` being its parse_special.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 
-from edge.errors import RequestError
+from edge.errors import PackageError, RequestError
 from edge.text.decoder import TextDecoder, decode_bytes
 from edge.text.normalise import check_text
 from edge.text.pieces import BytePieces, CharacterPieces, Pieces
 from edge.text.rendered import RenderedChat
 from edge.text.specials import SpecialMatcher
-from edge.text.tables import STRUCTURAL, TokenTables, open_tables
+from edge.text.tables import BUILD_AGAIN, STRUCTURAL, TokenTables, open_tables
+from edge.text.tokenizer_config import FILE_NAME as CONFIG_NAME
 from edge.text.tokenizer_config import TokenizerConfig, read_config
 
 TABLES_NAME = "tables.bin"
@@ -40,8 +42,13 @@ class Tokenizer:
 
     @classmethod
     def open(cls, folder: Path) -> Tokenizer:
-        """Opens a package's tokenizer folder. PackageError where a file is missing or damaged."""
-        return cls(open_tables(folder / TABLES_NAME), read_config(folder))
+        """Opens a package's tokenizer folder. PackageError where a file is missing or damaged, or the two are not of one
+        vocabulary."""
+        tables, config = open_tables(folder / TABLES_NAME), read_config(folder)
+        if tables.token_count != config.vocab_size:
+            fact = f"{TABLES_NAME} has {tables.token_count:,} tokens, {CONFIG_NAME} says {config.vocab_size:,}"
+            raise PackageError(f"{folder}: {fact}. {BUILD_AGAIN}")
+        return cls(tables, config)
 
     @property
     def vocab_size(self) -> int:
@@ -92,6 +99,27 @@ class Tokenizer:
                     ids.extend(self._piece_ids(piece))
             follows_special = isinstance(fragment, int)
         return ids
+
+    def check_length(self, text_bytes: int, max_context: int) -> None:
+        """RequestError where text of so many bytes of UTF-8 must have more than `max_context` tokens, whatever it says.
+
+        Tokenising some megabytes to find that out takes seconds and a hundred times their memory.
+        """
+        if text_bytes <= max_context:  # a token has at least one byte
+            return
+        least = -(-text_bytes // self._longest_token)
+        if least > max_context:
+            raise RequestError(
+                f"the text has {text_bytes:,} bytes, at least {least:,} tokens, the context {max_context:,}. Shorten it"
+            )
+
+    @cached_property
+    def _longest_token(self) -> int:
+        """Bytes of the longest token."""
+        import numpy as np
+
+        ends = np.asarray(self._tables.text_ends, np.int64)
+        return int(np.diff(ends, prepend=0).max())
 
     def encode_prompt(self, text: str) -> list[int]:
         """A plain prompt as the model expects it: BOS once in front where the model wants one, the text literal."""

@@ -9,9 +9,9 @@ from typing import Literal
 
 from edge.errors import PackageError
 from edge.jsons import JsonMismatch, read_json, write_json
+from edge.text.tables import BUILD_AGAIN
 
 FILE_NAME = "tokenizer_config.json"
-BUILD_AGAIN = "Build the package again: edge build"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,7 @@ class TokenizerConfig:
     eos_token_ids: tuple[int, ...]  # each of them ends an answer
     unk_token_id: int | None
     pad_token_id: int | None
-    add_bos: bool
-    add_eos: bool
+    add_bos: bool  # there is no add_eos: behind a prompt it would end the answer before it begins
     chat_template: str | None  # read where there is no chat_template.jinja
 
 

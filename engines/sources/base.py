@@ -27,7 +27,7 @@ class TokenizerParts:
     types: tuple[int, ...]  # 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte
     merges: tuple[str, ...]  # "left right", best first
     ids: dict[str, int]  # bos, eos, eot, eom, unknown, padding, separator, mask, ...: only those that the file names
-    flags: dict[str, bool]  # add_bos, add_eos, add_space_prefix, remove_extra_whitespaces: only those that the file names
+    flags: dict[str, bool]  # add_bos, add_space_prefix, remove_extra_whitespaces: only those that the file names
     chat_template: str
 
 

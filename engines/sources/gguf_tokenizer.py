@@ -112,10 +112,9 @@ def _config(parts: TokenizerParts, pre: PreTokenizer) -> TokenizerConfig:
     is_spm = parts.model == "llama"
     defaults = {"bos": 1, "eos": 2, "unknown": 0} if is_spm else {}  # SentencePiece's own ids, where a file names none
     ids = {**{name: value for name, value in defaults.items() if value < len(parts.tokens)}, **parts.ids}
-    add_bos, add_eos = parts.flags.get("add_bos", pre.add_bos), parts.flags.get("add_eos", False)
-    for flag, name in ((add_bos, "bos"), (add_eos, "eos")):
-        if flag and name not in ids:
-            raise SourceError(f"tokenizer.ggml.{name}_token_id is missing, and add_{name}_token is set. {CONVERT_AGAIN}")
+    add_bos = parts.flags.get("add_bos", pre.add_bos)
+    if add_bos and "bos" not in ids:
+        raise SourceError(f"tokenizer.ggml.bos_token_id is missing, and add_bos_token is set. {CONVERT_AGAIN}")
     named = {ids[name] for name in ("eos", "eot", "eom") if name in ids}
     ends = {place for place, token in enumerate(parts.tokens) if token in END_TEXTS and parts.types[place] == CONTROL}
     return TokenizerConfig(
@@ -130,7 +129,6 @@ def _config(parts: TokenizerParts, pre: PreTokenizer) -> TokenizerConfig:
         unk_token_id=ids.get("unknown"),
         pad_token_id=ids.get("padding"),
         add_bos=add_bos,
-        add_eos=add_eos,
         chat_template=None,
     )
 

@@ -14,7 +14,7 @@ IDS = {  # our name -> key; "seperator" is how the format spells it
     "unknown": "unknown_token_id", "padding": "padding_token_id", "separator": "seperator_token_id",
 }  # fmt: skip
 FLAGS = {
-    "add_bos": "add_bos_token", "add_eos": "add_eos_token", "add_sep": "add_sep_token",
+    "add_bos": "add_bos_token", "add_sep": "add_sep_token",
     "add_space_prefix": "add_space_prefix", "remove_extra_whitespaces": "remove_extra_whitespaces",
 }  # fmt: skip
 

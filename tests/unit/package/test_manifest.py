@@ -129,7 +129,7 @@ def test_numbers_that_are_not_numbers_are_not_written() -> None:
 def test_what_is_wrong_is_named_with_its_key(change: Callable[[dict[str, Any]], Any], message: str) -> None:
     found = failure(changed(change))
     assert re.search(message, found), found
-    assert found.endswith("The package is damaged: build or copy it again")
+    assert " The package is damaged. Copy it again, or rebuild: edge build 'my models/tiny café.gguf' --tier " in found
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,26 @@ def test_what_is_wrong_is_named_with_its_key(change: Callable[[dict[str, Any]], 
     ],
 )
 def test_text_that_is_no_manifest_is_refused(text: str, message: str) -> None:
-    assert message in failure(text)
+    found = failure(text)
+    assert message in found
+    assert found.endswith(" The package is damaged. Copy it again, or rebuild: edge build MODEL --tier TIER --target TARGET")
+
+
+@pytest.mark.parametrize(
+    ("change", "command"),
+    [
+        (lambda m: m.update(requantised=True), "'my models/tiny café.gguf' --tier int4 --target cpu --requantise"),
+        (lambda m: m.update(source=3), "MODEL --tier int4 --target cpu"),
+        (lambda m: m["source"].update(name=None), "MODEL --tier int4 --target cpu"),
+        (lambda m: m["source"].update(name="a\nb"), "MODEL --tier int4 --target cpu"),
+        (lambda m: m.update(tier="x" * 100_000, target=""), "'my models/tiny café.gguf' --tier TIER --target TARGET"),
+        (lambda m: m.update(target="$(reboot)"), "'my models/tiny café.gguf' --tier int4 --target '$(reboot)'"),
+    ],
+)
+def test_the_command_that_mends_it_says_what_the_manifest_tells_on_one_line(
+    change: Callable[[dict[str, Any]], Any], command: str
+) -> None:
+    assert failure(changed(lambda m: (change(m), m.pop("limits")))).endswith(f"or rebuild: edge build {command}")
 
 
 def test_a_number_beyond_all_floats_is_refused() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ import pytest
 from edge.errors import PackageError
 from edge.package import Package
 from edge.progress import SilentProgress
+from edge.text.tables import TokenTables, write_tables
+from edge.text.tokenizer_config import TokenizerConfig, write_config
 
 FILES = {
     "engine/plan.json": b"{}",
@@ -184,6 +187,41 @@ def test_a_missing_verdict_is_refused_unless_forced(tmp_path: Path, name: str) -
     folder = write(tmp_path, lambda m: m["verdicts"].update({name: None}))
     assert f"has no {name} verdict" in refusal(folder)
     Package.open(folder, force=True)
+
+
+@pytest.mark.parametrize("name", ["engine/plan.json", "tokenizer/tables.bin", "tokenizer/tokenizer_config.json",
+                                  "tokenizer/chat_template.jinja"])  # fmt: skip
+def test_a_changed_byte_in_what_is_read_as_it_is_is_found_at_once(tmp_path: Path, name: str) -> None:
+    template = b"{{ messages }}"
+    record = {"bytes": len(template), "sha256": hashlib.sha256(template).hexdigest()}
+    folder = write(tmp_path, lambda m: m["files"].update({"tokenizer/chat_template.jinja": record}))
+    (folder / "tokenizer/chat_template.jinja").write_bytes(template)
+    Package.open(folder)
+    data = bytearray((folder / name).read_bytes())
+    data[1] ^= 1
+    (folder / name).write_bytes(data)
+    assert re.search(rf"{name}: SHA-256 is .* the manifest says .* edge build tiny.gguf", refusal(folder))
+
+
+def test_a_vocabulary_of_another_model_is_refused_with_both_sizes(tmp_path: Path) -> None:
+    none = [[]] * 3
+    tables = TokenTables([1, 2, 3], [1] * 3, *none, [], [], [], memoryview(b"abc"))
+    config = TokenizerConfig("bytes", (), False, None, False, 3, None, (), None, None, False, None)
+    (tmp_path / "tokenizer").mkdir()
+    write_tables(tmp_path / "tokenizer/tables.bin", tables)
+    write_config(tmp_path / "tokenizer", config)
+    written = {name: (tmp_path / name).read_bytes() for name in ("tokenizer/tables.bin", "tokenizer/tokenizer_config.json")}
+    records = {name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in written.items()}
+    for vocabulary, is_right in ((3, True), (64, False)):
+        folder = write(tmp_path, lambda m: (m["files"].update(records), m["spec"].update(vocab_size=vocabulary)))  # noqa: B023
+        for name, data in written.items():
+            (folder / name).write_bytes(data)
+        package = Package.open(folder)
+        if is_right:
+            assert package.open_tokenizer().vocab_size == 3
+        else:
+            with pytest.raises(PackageError, match=r"tables.bin: has 3 tokens, the model 64\. .* edge build tiny.gguf"):
+                package.open_tokenizer()
 
 
 def test_a_changed_byte_is_found_by_the_hashes(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from edge.config import AUTO, InferenceConfig
 from edge.errors import RequestError
-from edge.load import resolve_limits
+from edge.load import check_prompt, resolve_limits
 from edge.manifest import Limits
 
 ENGINE = Limits(max_context=2048, max_step_tokens=512, max_sequences=8, max_logit_rows=8)
@@ -22,5 +24,17 @@ def test_limits_are_those_of_the_configuration_within_the_engines() -> None:
     ("context", "sequences", "numbers"), [(2049, 1, "2049.*2048"), (0, 1, "0.*2048"), (64, 9, "9.*8"), (64, 0, "0.*8")]
 )
 def test_more_than_the_engine_takes_is_refused_with_both_numbers(context: int, sequences: int, numbers: str) -> None:
-    with pytest.raises(RequestError, match=numbers):
+    with pytest.raises(RequestError, match=numbers) as caught:
         resolve_limits(ENGINE, context, sequences, CONFIG)
+    assert "--" not in str(caught.value), "not every caller has options"
+
+
+def test_more_sequences_than_a_step_has_tokens_are_refused_with_both_numbers() -> None:
+    with pytest.raises(RequestError, match="8 sequences at once: a step of the engine takes 4 tokens"):
+        resolve_limits(replace(ENGINE, max_step_tokens=4), AUTO, 8, CONFIG)
+
+
+def test_a_prompt_over_the_context_is_refused_with_both_numbers_and_no_option() -> None:
+    with pytest.raises(RequestError, match="65 tokens, the context 64") as caught:
+        check_prompt(make_spec([0]), [1] * 65, 5, 64)
+    assert "--" not in str(caught.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from edge.errors import PackageError
 from edge.text.tables import HEADER, open_tables
 from edge.text.tokenizer import TABLES_NAME, Tokenizer
-from edge.text.tokenizer_config import FILE_NAME, read_config
+from edge.text.tokenizer_config import FILE_NAME, read_config, write_config
 
 
 @pytest.fixture
@@ -49,6 +50,14 @@ def test_another_version_of_the_table_is_refused(folder: Path) -> None:
     path = folder / TABLES_NAME
     path.write_bytes(b"EDGETOK9" + path.read_bytes()[8:])
     with pytest.raises(PackageError, match="EDGETOK1"):
+        Tokenizer.open(folder)
+
+
+def test_tables_and_config_of_two_vocabularies_are_refused_with_both_sizes(folder: Path) -> None:
+    config = read_config(folder)
+    write_config(folder, replace(config, vocab_size=config.vocab_size + 1))
+    sizes = f"{TABLES_NAME} has {config.vocab_size} tokens, {FILE_NAME} says {config.vocab_size + 1}"
+    with pytest.raises(PackageError, match=sizes):
         Tokenizer.open(folder)
 
 

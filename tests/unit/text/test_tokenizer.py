@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -167,6 +168,49 @@ def test_the_cache_of_words_is_bounded(piece_tokenizer: Tokenizer) -> None:
     assert len(piece_tokenizer._cache) <= CACHED_PIECES
     piece_tokenizer.encode("y" * 1000, specials=False)
     assert not any(len(piece) > 100 for piece in piece_tokenizer._cache)
+
+
+def test_text_that_must_be_too_long_is_refused_before_it_is_tokenised(bytes_tokenizer: Tokenizer) -> None:
+    longest = max(len(bytes_tokenizer.token_bytes(token, specials=True)) for token in range(bytes_tokenizer.vocab_size))
+    most = 100 * longest
+    bytes_tokenizer.check_length(most, 100)
+    with pytest.raises(RequestError, match=f"{most + 1:,} bytes, at least 101 tokens, the context 100"):
+        bytes_tokenizer.check_length(most + 1, 100)
+
+
+@given(text=ANY_TEXT, specials=st.booleans())
+def test_no_text_is_refused_whose_tokens_fit(bytes_tokenizer: Tokenizer, text: str, specials: bool) -> None:
+    bytes_tokenizer.check_length(len(text.encode("utf-8")), len(bytes_tokenizer.encode(text, specials=specials)))
+
+
+class Ranks:
+    """Merges of four symbols: any ranks, ties and results of a lower rank than their parts among them."""
+
+    def __init__(self, ranks: dict[tuple[int, int], int]) -> None:
+        self.ranks = ranks
+
+    def merge(self, left: int, right: int) -> int | None:
+        return self.ranks.get((left, right))
+
+
+@given(
+    ranks=st.dictionaries(
+        st.tuples(st.integers(0, 3), st.integers(0, 3)),
+        st.builds(lambda rank, result: rank << 32 | result, st.integers(0, 3), st.integers(0, 3)),
+    ),
+    symbols=st.lists(st.integers(-1, 3), max_size=14),
+)
+def test_merging_goes_by_rank_and_from_the_left(ranks: dict[tuple[int, int], int], symbols: list[int]) -> None:
+    wanted = [(symbol, place, place + 1) for place, symbol in enumerate(symbols)]
+    while True:
+        pairs = [(left[0], right[0]) for left, right in itertools.pairwise(wanted)]
+        found = [(ranks[pair] >> 32, place) for place, pair in enumerate(pairs) if pair in ranks]
+        if not found:
+            break
+        _, place = min(found)
+        (left, begin, _), (right, _, end) = wanted[place : place + 2]
+        wanted[place : place + 2] = [(ranks[left, right] & 0xFFFFFFFF, begin, end)]
+    assert merge_symbols(Ranks(ranks), symbols) == wanted
 
 
 def test_a_long_word_takes_time_in_proportion(piece_tokenizer: Tokenizer) -> None:

@@ -28,7 +28,7 @@ def parts_of(vocabulary: Vocabulary, chat_template: str = "") -> TokenizerParts:
         types=vocabulary.types,
         merges=vocabulary.merges,
         ids=ids,
-        flags={"add_bos": vocabulary.add_bos, "add_eos": False, "add_space_prefix": False},
+        flags={"add_bos": vocabulary.add_bos, "add_space_prefix": False},
         chat_template=chat_template,
     )
 
