@@ -49,7 +49,8 @@ def pull_model(name: str, progress: Progress, *, offline: bool = False) -> Pulle
     if _is_intact(path, model, progress):
         return PulledModel(name, path, model, fetched=False)
     if offline or env.is_offline():
-        raise PullError(f"{name}: not in {folder}, and the network is off. Run once with a network: edge pull {name}")
+        fact = f"{path} is damaged (size or SHA-256 differ)" if path.exists() else f"not in {folder}"
+        raise PullError(f"{name}: {fact}, and the network is off. Run once with a network: edge pull {name}")
     folder.mkdir(parents=True, exist_ok=True)
     with _lock(folder, progress):
         if not _is_intact(path, model, progress):  # another process may have fetched it while we waited

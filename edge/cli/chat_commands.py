@@ -21,7 +21,7 @@ HELP = (
     ("/clear", "forget the conversation"),
     ("/save FILE", "write the conversation as JSON"),
     ("/load FILE", "go on with one that was written"),
-    ("/bye", "leave; so does Ctrl-D"),
+    ("/bye", "leave; so do /exit, /quit and Ctrl-D"),
     ("/?", "this list"),
     ('"""', "begins and ends a text of several lines; Alt-Enter adds a line"),
     ("Ctrl-C", "stops an answer"),
@@ -195,6 +195,8 @@ COMMANDS: dict[str, Callable[[Conversation, str], str]] = {
     "/save": _save,
     "/load": _load,
     "/bye": _bye,
+    "/exit": _bye,
+    "/quit": _bye,
     "/?": _help,
     "/help": _help,
 }

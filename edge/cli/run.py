@@ -183,22 +183,24 @@ def _answer(
 
     request = runtime.submit(ids, sampling, max_tokens, tokenizer.eos_ids)
     reason: str | None = None
-    for event in runtime.events(request):
-        if event.finish_reason is not None:
-            reason = event.finish_reason
-        if event.token_id is None or reason == "stop":
-            continue
-        emission = matcher.push(stream.push(event.token_id))
-        emit(emission.text)
-        if emission.stopped:
-            reason = "stop"
-            break
-    else:
-        emission = matcher.push(stream.finish())
-        emit(emission.text + matcher.finish())
-    if show:
-        sys.stdout.write("\n")
-        sys.stdout.flush()
+    try:
+        for event in runtime.events(request):
+            if event.finish_reason is not None:
+                reason = event.finish_reason
+            if event.token_id is None or reason == "stop":
+                continue
+            emission = matcher.push(stream.push(event.token_id))
+            emit(emission.text)
+            if emission.stopped:
+                reason = "stop"
+                break
+        else:
+            emission = matcher.push(stream.finish())
+            emit(emission.text + matcher.finish())
+    finally:  # also behind an answer that Ctrl-C cut: the shell's prompt stands on a line of its own
+        if show and any(pieces):
+            sys.stdout.write("\n")
+            sys.stdout.flush()
     assert reason is not None, "events end with a reason"
     return Answer("".join(pieces), reason, request)
 
@@ -227,5 +229,7 @@ def _figures(answer: Answer, plan: MemoryPlan) -> str:
         parts.append(f"first after {pace.time_to_first_token:.3f} s")
     if pace.decode_rate is not None:
         parts.append(f"{pace.decode_rate:.1f} tokens/s")
+    if answer.finish_reason == "length":
+        parts.append(f"cut at {len(request.token_ids)} tokens")
     parts.append(f"memory {planned_and_used(plan.total, process_memory().peak)}")
     return f"[{' | '.join(parts)}]"

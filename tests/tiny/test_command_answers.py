@@ -100,7 +100,7 @@ def test_a_stop_string_ends_the_answer_in_front_of_it(edge: Edge, chat_package: 
         (["-"], b"\xff\xfe", 1, "standard input: byte 0 (0xFF) is not UTF-8"),
         (["hello", "-c", "100000"], b"", 1, "the engine takes 1 to 512"),
         (["hello " * 100, "-c", "64"], b"", 1, "the context 64"),
-        (["hello " * 300, "-c", "64"], b"", 1, "the context is 64"),
+        (["hello " * 300, "-c", "64"], b"", 1, "at least 139 tokens, the context 64"),
         (["hello", "--top-p", "2"], b"", 1, "top_p is 2.0. Allowed"),
         (["hello", "--isa", "mmx"], b"", 1, "mmx"),
         (["hello", "-n", "0"], b"", 2, "Invalid value for '-n'"),

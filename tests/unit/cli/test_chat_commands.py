@@ -113,10 +113,11 @@ def test_a_file_that_save_did_not_write_is_refused(content: bytes, conversation:
 
 
 def test_bye_leaves_and_help_names_every_command(conversation: Conversation) -> None:
-    with pytest.raises(Leave):
-        run_command("/bye", conversation)
-    named = {words[0].split()[0] for words in HELP}
-    assert COMMANDS.keys() - {"/help"} <= named
+    for word in ("/bye", "/exit", "/quit"):
+        with pytest.raises(Leave):
+            run_command(word, conversation)
+    named = " ".join(" ".join(line) for line in HELP)
+    assert [name for name in COMMANDS if name not in named] == ["/help"]
     assert run_command("/?", conversation) == run_command("/help", conversation)
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from edge.config import AUTO, InferenceConfig
 from edge.errors import RequestError
-from edge.load import check_prompt, resolve_limits
+from edge.load import resolve_limits
 from edge.manifest import Limits
+from edge.sampling import SamplingParams
 
 ENGINE = Limits(max_context=2048, max_step_tokens=512, max_sequences=8, max_logit_rows=8)
 CONFIG = InferenceConfig.load()
@@ -34,7 +37,7 @@ def test_more_sequences_than_a_step_has_tokens_are_refused_with_both_numbers() -
         resolve_limits(replace(ENGINE, max_step_tokens=4), AUTO, 8, CONFIG)
 
 
-def test_a_prompt_over_the_context_is_refused_with_both_numbers_and_no_option() -> None:
+def test_a_prompt_over_the_context_is_refused_with_both_numbers_and_no_option(bench_of: Callable[..., Any]) -> None:
     with pytest.raises(RequestError, match="65 tokens, the context 64") as caught:
-        check_prompt(make_spec([0]), [1] * 65, 5, 64)
+        bench_of(context=64).runtime.submit([1] * 65, SamplingParams(), 5)
     assert "--" not in str(caught.value)
