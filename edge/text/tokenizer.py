@@ -110,7 +110,7 @@ class Tokenizer:
         least = -(-text_bytes // self._longest_token)
         if least > max_context:
             raise RequestError(
-                f"the text has {text_bytes:,} bytes, at least {least:,} tokens; the context is {max_context:,}. Shorten it"
+                f"the text has {text_bytes:,} bytes, at least {least:,} tokens, the context {max_context:,}. Shorten it"
             )
 
     @cached_property

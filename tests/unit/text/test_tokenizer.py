@@ -174,7 +174,7 @@ def test_text_that_must_be_too_long_is_refused_before_it_is_tokenised(bytes_toke
     longest = max(len(bytes_tokenizer.token_bytes(token, specials=True)) for token in range(bytes_tokenizer.vocab_size))
     most = 100 * longest
     bytes_tokenizer.check_length(most, 100)
-    with pytest.raises(RequestError, match=f"{most + 1:,} bytes, at least 101 tokens; the context is 100"):
+    with pytest.raises(RequestError, match=f"{most + 1:,} bytes, at least 101 tokens, the context 100"):
         bytes_tokenizer.check_length(most + 1, 100)
 
 
