@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from edge import contract
+from edge.engine_record import EngineRecord
 from edge.errors import PackageError
 from edge.hashes import check_sha256
 from edge.jsons import JsonMismatch, parse_json, read_value, write_json
 from edge.spec import MAX_CONTEXT, ModelSpec, check_range
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 FILE_NAME = "manifest.json"
 REFERENCE_PROMPTS = "reference/logits.npz"
 
@@ -125,9 +126,14 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """The engine against its own dequantised weights, and the tier against the source's weights. None: not measured."""
+    """The engine against its own dequantised weights, and the tier against the source's weights. None: not measured.
+
+    An engine that cannot run where it is built has the verdict `graph` instead: the very graph that the builder was given,
+    in ONNX Runtime, against the same reference.
+    """
 
     engine: Verdict | None
+    graph: Verdict | None
     tier: Verdict | None
 
 
@@ -159,6 +165,7 @@ class Manifest:
     tensors: tuple[TensorReport, ...]
     verdicts: Verdicts
     reference: tuple[ReferencePrompt, ...]
+    engine: EngineRecord | None  # None: a CPU plan, which runs on any CPU
 
     @property
     def build_command(self) -> str:

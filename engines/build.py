@@ -101,6 +101,7 @@ def build_package(
             tensors=_tensor_reports(report, engine),
             verdicts=found.verdicts(recipe),
             reference=found.prompts,
+            engine=None,
         )
         text = to_json(manifest)
         assert from_json(text, FILE_NAME) == manifest, "a manifest must be read as it was written"

@@ -48,6 +48,7 @@ class Measured:
         """Both, under the limits of the tier."""
         return Verdicts(
             engine=_judge(self.engine, tier.engine_limits, self.windows),
+            graph=None,
             tier=_judge(self.tier, tier.source_limits, self.windows),
         )
 

@@ -64,8 +64,9 @@ MANIFEST = Manifest(
     files={"engine/plan.json": FileRecord(**RECORD)},
     bits_per_weight=5.0,
     tensors=(TensorReport("embed.weight", "Q8_0", "int8", 4096, 0.0, 0.0),),
-    verdicts=Verdicts(engine=VERDICT, tier=None),
+    verdicts=Verdicts(engine=VERDICT, graph=None, tier=None),
     reference=(ReferencePrompt("hello", (1, 2, 63)),),
+    engine=None,
 )
 
 
