@@ -6,6 +6,7 @@ Every key must be there and none more: what we wrote ourselves and reads differe
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import types
@@ -66,20 +67,25 @@ def read_value(value: Any, kind: Any, key: str) -> Any:
 def _dataclass(value: Any, cls: Any, key: str) -> Any:
     if not isinstance(value, dict):
         raise _mismatch(key, "keys and values", value)
-    hints = get_type_hints(cls)
-    names = [field.name for field in dataclasses.fields(cls)]
-    unknown = [name for name in value if name not in names]
+    kinds = _field_kinds(cls)
+    unknown = [name for name in value if name not in kinds]
     if unknown:
         raise JsonMismatch(f"unknown key {_join(key, unknown[0])!r}")
-    missing = [name for name in names if name not in value]
+    missing = [name for name in kinds if name not in value]
     if missing:
         raise JsonMismatch(f"missing key {_join(key, missing[0])!r}")
     try:
-        return cls(**{name: read_value(value[name], hints[name], _join(key, name)) for name in names})
+        return cls(**{name: read_value(value[name], kind, _join(key, name)) for name, kind in kinds.items()})
     except JsonMismatch:
         raise
     except ValueError as error:  # from __post_init__
         raise JsonMismatch(f"{key}: {error}" if key else str(error)) from error
+
+
+@functools.cache  # a manifest has hundreds of tensors, and evaluating annotations takes longer than reading them
+def _field_kinds(cls: Any) -> dict[str, Any]:
+    hints = get_type_hints(cls)
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 
 
 def _literal(value: Any, allowed: tuple[Any, ...], key: str) -> Any:

@@ -45,6 +45,10 @@ class Capabilities:
     prefixes: bool  # shared and baked prefix pages
     batch_invariant: bool  # equal bits alone, batched, chunked
 
+    def __post_init__(self) -> None:
+        if not self.presets or not all(_is_word(preset) for preset in self.presets):
+            raise ValueError("presets: not one name at least")
+
 
 @dataclass(frozen=True, slots=True)
 class SourceRecord:
@@ -170,7 +174,14 @@ class Manifest:
     @property
     def build_command(self) -> str:
         """The command that makes this package again."""
-        return _command(self.source.name, self.tier, self.target, self.requantised)
+        command = self.build_command_for(self.target)
+        if self.engine is None:
+            return command
+        return f"{command} --engine {self.engine.kind} --ctx-size {self.limits.max_context}"
+
+    def build_command_for(self, target: str, tier: str | None = None) -> str:
+        """The command that makes a package of the same model for another target, in the same tier or another."""
+        return _command(self.source.name, tier or self.tier, target, self.requantised)
 
     def __post_init__(self) -> None:
         self.spec.check()
@@ -197,8 +208,8 @@ def from_json(text: str, place: str) -> Manifest:
         manifest: Manifest = read_value(plain, Manifest, "")
         return manifest
     except ValueError as error:  # JsonMismatch is one
-        mend = f"Copy it again, or rebuild: {_rebuild_command(plain)}"
-        raise PackageError(f"{place}: {error}. The package is damaged. {mend}") from error
+        fact, mend = " ".join(str(error).splitlines()), f"Copy it again, or rebuild: {_rebuild_command(plain)}"
+        raise PackageError(f"{place}: {fact}. The package is damaged. {mend}") from error
 
 
 def check_file_name(name: str) -> None:

@@ -1,5 +1,5 @@
-"""A package on disk: NAME.edge/. Owns: what must be true of its files before anything is loaded. Needs: manifest, text.
-Never: writes; a package may lie in a read-only folder."""
+"""A package on disk: NAME.edge/. Owns: what must be true of its files before anything is loaded. Needs: manifest, devices,
+text. Never: writes, for a package may lie in a read-only folder; the machine, which engine_check looks at."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edge.devices import EngineKind, device_names, load_device
 from edge.errors import PackageError
 from edge.hashes import hash_file
 from edge.manifest import FILE_NAME, Manifest, Verdict, from_json
@@ -22,12 +23,15 @@ TOKENIZER = "tokenizer/tables.bin"
 TOKENIZER_CONFIG = "tokenizer/tokenizer_config.json"
 CHAT_TEMPLATE = "tokenizer/chat_template.jinja"  # of models that have one
 
-# Files that an engine of a target cannot run without.
-NEEDED = {"cpu": (PLAN, WEIGHTS, TOKENIZER, TOKENIZER_CONFIG)}
+GRAPH_WEIGHTS = "engine/graphs/weights.data"  # of the graphs that TensorRT builds its plan from
 
-# Files that are read as they are, bytes that somebody changed included: hashed whenever the package is opened. 1 ms for a
-# vocabulary of 49,152 tokens, 12 ms for one of 262,144. The weights, which have no limit, are hashed by `verify_hashes` only.
-HASHED = (PLAN, TOKENIZER, TOKENIZER_CONFIG, CHAT_TEMPLATE)
+_CPU_ENGINE = (PLAN, WEIGHTS)
+_TEXT = (TOKENIZER, TOKENIZER_CONFIG)
+
+# Files that are read as they are, bytes that somebody changed included: hashed whenever the package is opened, and so are the
+# graphs, which have their weights elsewhere. 1 ms for a vocabulary of 49,152 tokens, 12 ms for one of 262,144. The weights and
+# the plans of TensorRT, which have no limit, are hashed by `verify_hashes` only.
+_HASHED = (PLAN, TOKENIZER, TOKENIZER_CONFIG, CHAT_TEMPLATE)
 
 _LARGEST_MANIFEST = 64 << 20  # bytes; ours are some 100 KiB
 
@@ -50,22 +54,21 @@ class Package:
         verdict failed, unless `force`. Reads the small files only, so it is as quick for 4 GB as for 4 MB."""
         folder = path.expanduser().absolute()
         manifest = _read_manifest(folder)
-        if manifest.target not in NEEDED:
-            raise PackageError(
-                f"{folder}: built for {manifest.target!r}, this runtime has: {', '.join(NEEDED)}. Rebuild for one"
-            )
         package = cls(folder, manifest)
-        for name in NEEDED[manifest.target]:
-            if name not in manifest.files:
-                raise package._damaged(folder / FILE_NAME, f"names no {name}")
+        package._check_target()
+        package._check_engine_files()
         for name in manifest.files:
             package._check_size(name)
-        for name in HASHED:
+        for name in (*_HASHED, *_graph_paths(manifest)):
             if name in manifest.files:
                 package._check_hash(name, SilentProgress())
         if not force:
             package._check_verdicts()
         return package
+
+    @property
+    def engine_kind(self) -> EngineKind:
+        return "cpu" if self.manifest.engine is None else self.manifest.engine.kind
 
     def file(self, name: str) -> Path:
         """Where the file `name` of the manifest lies; it is inside the folder."""
@@ -116,9 +119,47 @@ class Package:
     def _damaged(self, place: Path, fact: str) -> PackageError:
         return PackageError(f"{place}: {fact}. Copy the package again, or rebuild: {self.manifest.build_command}")
 
+    def _check_target(self) -> None:
+        target = self.manifest.target
+        names = device_names()
+        if target not in names:
+            raise PackageError(
+                f"{self.path}: built for {target!r}, this version knows: {', '.join(names)}. "
+                f"Rebuild for one: {self.manifest.build_command_for('TARGET')}"
+            )
+        engines = load_device(target).engines
+        if self.engine_kind not in engines:
+            fact = f"holds a {self.engine_kind} engine, {target} runs: {', '.join(engines)}"
+            raise self._damaged(self.path / FILE_NAME, fact)
+
+    def _check_engine_files(self) -> None:
+        manifest, engine = self.manifest, self.manifest.engine
+        parts = _CPU_ENGINE if engine is None else engine.paths
+        graphs = _graph_paths(manifest)
+        for name in (*parts, *((GRAPH_WEIGHTS,) if graphs else ()), *_TEXT):
+            if name not in manifest.files:
+                raise self._damaged(self.path / FILE_NAME, f"names no {name}")
+        if engine is None:
+            return
+        if engine.plan is None and None in (graph.path for graph in engine.graphs):
+            raise self._damaged(self.path / FILE_NAME, "has no plan, and not all graphs to make it from")
+        hashes = {graph.path: graph.sha256 for graph in engine.graphs if graph.path is not None}
+        if graphs:
+            hashes[GRAPH_WEIGHTS] = engine.weights_sha256
+        for name, expected in hashes.items():
+            if manifest.files[name].sha256 != expected:
+                fact = f"SHA-256 is {manifest.files[name].sha256}, the engine is of {expected}"
+                raise self._damaged(self.path / name, fact)
+
     def _check_verdicts(self) -> None:
         verdicts = self.manifest.verdicts
-        for name, verdict in (("engine", verdicts.engine), ("tier", verdicts.tier)):
+        proofs = {"engine": verdicts.engine, "tier": verdicts.tier}
+        if self.manifest.engine is not None:
+            # Such an engine runs on its device only: what is proved where it is built is the graph it is made of.
+            proofs = {"graph": verdicts.graph, "tier": verdicts.tier}
+            if verdicts.engine is not None:
+                proofs["engine"] = verdicts.engine
+        for name, verdict in proofs.items():
             if verdict is None:
                 raise PackageError(
                     f"{self.path}: has no {name} verdict. Build it again: {self.manifest.build_command}; or use it with --force"
@@ -128,6 +169,11 @@ class Package:
                     f"{self.path}: the {name} verdict failed ({_describe(verdict)}). "
                     f"Build another tier, or use it all the same with --force"
                 )
+
+
+def _graph_paths(manifest: Manifest) -> tuple[str, ...]:
+    engine = manifest.engine
+    return () if engine is None else tuple(graph.path for graph in engine.graphs if graph.path is not None)
 
 
 def _read_manifest(folder: Path) -> Manifest:

@@ -30,6 +30,7 @@ from edge.pages.pool import Pool
 from edge.pages.sequence import SequencePages
 from edge.queues import Queues
 from edge.request import FinishReason, Request, SequenceTokens, TokenEvent
+from edge.runnable import check_runs_here
 from edge.sampling import SamplingParams, logprob, sample
 from edge.scheduler.plan import plan
 from edge.scheduler.state import GiveUp, Nothing, Preempt, StepLimits, StepPlan
@@ -76,10 +77,11 @@ class Runtime:
         isa: str = "auto",
         config: InferenceConfig | Auto = AUTO,
     ) -> Runtime:
-        """A runtime over the engine of `package`. RequestError where the engine does not take such a load, BudgetError where
-        the memory cannot be had."""
+        """A runtime over the engine of `package`. PackageError where it does not run here, RequestError where it does not take
+        such a load, BudgetError where the memory cannot be had."""
         from edge.executors.native import NativeExecutor, available_threads
 
+        check_runs_here(package)
         settings = InferenceConfig.load() if isinstance(config, Auto) else config
         limits = resolve_limits(package.manifest.limits, context, max_sequences, settings)
         if isinstance(pool_bytes, Auto):

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import zipfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from calibration.tiers import load_tier
 from edge.comparison import Comparison
 from edge.errors import PackageError
 from edge.hashes import file_sha256
-from edge.manifest import REFERENCE_PROMPTS, Verdict, VerdictLimits, Verdicts
+from edge.manifest import Verdict, VerdictLimits, Verdicts
 from edge.package import WEIGHTS, Package
 from edge.progress import Progress, SilentProgress
 from edge.teacher import open_teacher
+from engines.stored_reference import read_stored
+from engines.verify_device import DeviceReport, verdict_figures, verify_device_package
 
 SINGLY = 8  # of each stored prompt, the last tokens are decoded one by one
 
@@ -68,18 +67,27 @@ class VerifyReport:
 
 
 def _line(v: Verdict) -> str:
-    figures = f"KL {v.kl_mean:.5f}, top-1 {v.top1:.4f}, perplexity x{v.perplexity_ratio:.4f} over {v.tokens:,} tokens"
-    return f"{figures}: {'passed' if v.passed else 'FAILED'}"
+    return f"{verdict_figures(v)}: {'passed' if v.passed else 'FAILED'}"
 
 
-def verify_package(path: Path, *, reference: Path | None = None, progress: Progress | None = None) -> VerifyReport:
+def verify_package(
+    path: Path, *, reference: Path | None = None, progress: Progress | None = None
+) -> VerifyReport | DeviceReport:
     """Checks every hash, runs the engine on the stored prompts, and with `reference` (the model file that the package was
     built from) exports again and measures both verdicts over the manifest's text.
 
+    An engine that this machine cannot run gets a DeviceReport, of all that can be checked without running it.
     Raises PackageError where files differ; a verdict that fails is in the report.
     """
     progress = progress or SilentProgress()
     package = Package.open(path, force=True)
+    if package.engine_kind != "cpu":
+        if reference is not None:
+            raise PackageError(
+                f"{package.path}: --reference repeats the proof of cpu engines. A {package.engine_kind} engine is proved again "
+                f"by its build: {package.manifest.build_command}"
+            )
+        return verify_device_package(package, progress)
     package.verify_hashes(progress)
     # A manifest may have been written by anybody: its limits count only where they are the tier's own.
     limits = load_tier(package.manifest.tier).engine_limits
@@ -89,13 +97,9 @@ def verify_package(path: Path, *, reference: Path | None = None, progress: Progr
 
 
 def _check_stored(package: Package, limits: VerdictLimits, progress: Progress) -> StoredCheck:
-    manifest = package.manifest
-    if not manifest.reference or REFERENCE_PROMPTS not in manifest.files:
-        raise PackageError(f"{package.path}: carries no reference logits. Build it again: {manifest.build_command}")
-    prompts = manifest.reference
+    stored, prompts = read_stored(package), package.manifest.reference
     found = Comparison()
     longest = max(len(p.token_ids) for p in prompts)
-    stored = _read_stored(package)
     progress.start("running the stored prompts", sum(len(p.token_ids) for p in prompts), "tokens")
     with open_teacher(package.path / "engine", package.spec, longest) as teacher:
         for prompt in prompts:
@@ -112,30 +116,6 @@ def _check_stored(package: Package, limits: VerdictLimits, progress: Progress) -
     progress.done()
     passed = found.kl_mean <= limits.kl_mean and found.top1 >= limits.top1
     return StoredCheck(found.kl_mean, found.top1, found.rows, passed)
-
-
-def _read_stored(package: Package) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Prompt name -> best ids int32 [n, k], best logits float32 [n, k], log-sum-exp float32 [n]. PackageError where the file
-    holds anything else."""
-    path, vocabulary = package.file(REFERENCE_PROMPTS), package.spec.vocab_size
-    stored = {}
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            for prompt in package.manifest.reference:
-                ids, best, norm = (arrays[f"{prompt.name}.{key}"] for key in ("ids", "logits", "log_sum_exp"))
-                if (ids.dtype, best.dtype, norm.dtype) != (np.int32, np.float32, np.float32):
-                    raise ValueError("arrays of other types")
-                if ids.ndim != 2 or ids.shape != best.shape or norm.shape != ids.shape[:1] or not ids.size > 0:
-                    raise ValueError("arrays of other shapes")
-                if len(norm) > len(prompt.token_ids) or ids.min() < 0 or ids.max() >= vocabulary:
-                    raise ValueError("rows or ids outside the prompt or the vocabulary")
-                if not (np.isfinite(best).all() and np.isfinite(norm).all()):
-                    raise ValueError("numbers that are not finite")
-                stored[prompt.name] = (ids, best, norm)
-    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        remedy = f"Build it again: {package.manifest.build_command}"
-        raise PackageError(f"{path}: is not a reference of this package ({error}). {remedy}") from error
-    return stored
 
 
 def _measure_again(package: Package, model: Path, progress: Progress) -> Verdicts:
@@ -165,5 +145,14 @@ def _measure_again(package: Package, model: Path, progress: Progress) -> Verdict
         onnx = Path(scratch) / "tier.onnx"
         exported = write_portable(source, tier, onnx, progress=progress, requantise=manifest.requantised)
         tokens = text_tokens(measured, package.open_tokenizer())
-        found = prove(package.path, source, tier, exported, tokens, measured.window_tokens, progress)
-    return found.verdicts(tier)
+        found = prove(
+            package.path / "tokenizer",
+            source,
+            tier,
+            exported,
+            lambda longest: open_teacher(package.path / "engine", package.spec, longest),
+            tokens=tokens,
+            window=measured.window_tokens,
+            progress=progress,
+        )
+    return found.verdicts(tier, "engine")

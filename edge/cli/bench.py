@@ -54,10 +54,12 @@ def command(
     from edge.executors.native import available_threads
     from edge.footprint import open_runtime, package_plan
     from edge.package import Package
+    from edge.runnable import check_runs_here
 
     used_threads = threads or available_threads()
     start = time.perf_counter()
     opened = Package.open(package, force=force)
+    check_runs_here(opened)
     context = _context(prompt, decode, opened.manifest.limits.max_context)
     plan = package_plan(opened, context=context, threads=used_threads, with_text=False)
     with open_runtime(opened, plan, ask_for=_ask_for, threads=used_threads, isa=isa, ignore_budget=ignore_budget) as runtime:

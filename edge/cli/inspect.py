@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from edge.cli.engine_tables import engine_rows, graph_rows, profile_rows, shown_graph, tensor_rows
 from edge.cli.options import json_option
 from edge.cli.tables import format_table
 from edge.manifest import Manifest, Verdict
@@ -22,16 +23,21 @@ from edge.units import human_bytes
 @click.option("--tensors", is_flag=True, help="List every tensor, with its rounding.")
 @json_option()
 def command(package: Path, tensors: bool, as_json: bool) -> None:
-    """Show what is in PACKAGE: model, tier, bits per weight, files, verdicts."""
+    """Show what is in PACKAGE: model, tier, bits per weight, engine, files, verdicts."""
     opened = Package.open(package, force=True)
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(opened.manifest) | {"path": str(opened.path)}))
         return
+    manifest = opened.manifest
     click.echo(format_table(_facts(opened)))
+    if manifest.engine is not None:
+        graph = shown_graph(manifest.engine)
+        for rows in (graph_rows(manifest.engine), tensor_rows(graph), profile_rows(graph)):
+            click.echo(f"\n{format_table(rows)}")
     click.echo()
-    click.echo(format_table([["file", "bytes"], *_files(opened.manifest)], right=frozenset({1})))
+    click.echo(format_table([["file", "bytes"], *_files(manifest)], right=frozenset({1})))
     click.echo()
-    click.echo(format_table(_tensors(opened.manifest) if tensors else _tensor_kinds(opened.manifest), right=frozenset({1, 2})))
+    click.echo(format_table(_tensors(manifest) if tensors else _tensor_kinds(manifest), right=frozenset({1, 2})))
 
 
 def _facts(package: Package) -> list[list[str]]:
@@ -56,7 +62,9 @@ def _facts(package: Package) -> list[list[str]]:
             f"{', '.join(manifest.capabilities.presets)}; batch invariant: {_yes(manifest.capabilities.batch_invariant)}",
         ],
         ["contract", f"{manifest.contract_version}, format {manifest.format_version}, sealed at {manifest.seal_tokens} tokens"],
+        *([] if manifest.engine is None else engine_rows(package, manifest.engine)),
         ["engine verdict", _verdict(manifest.verdicts.engine)],
+        *([] if manifest.engine is None else [["graph verdict", _verdict(manifest.verdicts.graph)]]),
         ["tier verdict", _verdict(manifest.verdicts.tier)],
         ["built with", ", ".join(f"{name} {version}" for name, version in sorted(manifest.libraries.items()))],
     ]

@@ -103,8 +103,10 @@ def command(
     path, prompt_words = _split(words, model)
     from edge.footprint import open_runtime, package_plan
     from edge.package import Package
+    from edge.runnable import check_runs_here
 
     package = Package.open(path, force=force)
+    check_runs_here(package)
     tokenizer = package.open_tokenizer()
     longest = package.manifest.limits.max_context
     check_length = partial(tokenizer.check_length, max_context=context or longest)

@@ -111,6 +111,8 @@ def test_numbers_that_are_not_numbers_are_not_written() -> None:
         (lambda m: m["limits"].update(max_context=2.0), "limits.max_context: expected a whole number, found 2.0"),
         (lambda m: m["limits"].update(max_context=1 << 60), "limits: max_context: 1152921504606846976 is outside"),
         (lambda m: m["limits"].update(max_sequences=0), "limits: max_sequences: 0 is outside"),
+        (lambda m: m["capabilities"].update(presets=[]), "capabilities: presets: not one name at least"),
+        (lambda m: m["capabilities"].update(presets=["a\nb"]), "capabilities: presets: not one name at least"),
         (lambda m: m["spec"]["layers"][1].update(window=-1), r"spec.layers\[1\].window: -1 is outside"),
         (lambda m: m["spec"]["layers"][1].update(window="x"), r'spec.layers\[1\].window: expected a whole number, found "x"'),
         (lambda m: m["spec"].update(layers=[]), "spec.layers: 0 is outside"),
@@ -179,7 +181,7 @@ def test_a_number_beyond_all_floats_is_refused() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("format_version", 2, "format 2, this runtime has 1"),
+        ("format_version", 1, "format 1, this runtime has 2"),
         ("contract_version", 7, "contract 7, this runtime has 1"),
         ("seal_tokens", 256, "seal borders of 256, this runtime has 128"),
     ],

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from edge.errors import PackageError
+from edge.manifest import FORMAT_VERSION
 from edge.package import Package
 from edge.progress import SilentProgress
 from edge.text.tables import TokenTables, write_tables
@@ -37,7 +38,7 @@ def manifest_of() -> dict[str, Any]:
             "norm_epsilon": 1e-5, "activation": "silu", "attention_scale": 0.2, "embedding_scale": 1.0, "qk_norm": False,
             "post_norms": False, "tied_head": True, "attention_soft_cap": 0.0, "logit_soft_cap": 0.0}  # fmt: skip
     return {
-        "format_version": 1,
+        "format_version": FORMAT_VERSION,
         "contract_version": 1,
         "spec": spec,
         "tier": "int4",
@@ -51,8 +52,9 @@ def manifest_of() -> dict[str, Any]:
         "files": {name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in FILES.items()},
         "bits_per_weight": 5.0,
         "tensors": [],
-        "verdicts": {"engine": PASSED, "tier": PASSED},
+        "verdicts": {"engine": PASSED, "graph": None, "tier": PASSED},
         "reference": [],
+        "engine": None,
     }
 
 
@@ -159,10 +161,15 @@ def test_a_link_to_itself_and_a_folder_in_place_of_a_file_are_refused(tmp_path: 
     assert "plan.json: not a file" in refusal(folder)
 
 
-def test_another_target_is_refused_with_those_there_are(tmp_path: Path) -> None:
-    assert "built for 'orin-agx-64', this runtime has: cpu" in refusal(
-        write(tmp_path, lambda m: m.update(target="orin-agx-64"))
-    )
+def test_an_unknown_target_is_refused_with_those_there_are(tmp_path: Path) -> None:
+    message = refusal(write(tmp_path, lambda m: m.update(target="orin-max-128")))
+    assert "built for 'orin-max-128', this version knows: a10, " in message
+    assert message.endswith("Rebuild for one: edge build tiny.gguf --tier int4 --target TARGET")
+
+
+def test_an_engine_that_its_target_cannot_run_is_damage(tmp_path: Path) -> None:
+    message = refusal(write(tmp_path, lambda m: m.update(target="orin-nx-16")))
+    assert "manifest.json: holds a cpu engine, orin-nx-16 runs: tensorrt. Copy the package again, or rebuild: " in message
 
 
 def test_another_contract_is_refused_with_both_versions(tmp_path: Path) -> None:

@@ -1,0 +1,43 @@
+"""Whether this version runs a package on this machine. Owns: what the runtime asks of an engine, the order of the checks.
+Needs: package, engine_check. Never: a file of the engine."""
+
+from __future__ import annotations
+
+from edge.errors import ExecutorError, RequestError
+from edge.manifest import Manifest
+from edge.package import Package
+
+RUNTIME_PRESET = "exact"  # KV precision that this version's runtime asks of an engine
+
+
+def check_runs_here(package: Package) -> None:
+    """Returns where this version runs the engine of `package` on this machine. Otherwise PackageError with what differs,
+    RequestError where the engine lacks what the runtime asks of it, ExecutorError where nothing runs its kind yet."""
+    manifest, place = package.manifest, str(package.path)
+    check_asked(manifest, place, preset=RUNTIME_PRESET, prefixes=False)
+    if manifest.engine is None:
+        return
+    # Everyone who runs a CPU package would wait 20 ms for these.
+    from edge.engine_check import check_engine
+    from edge.engine_library import TITLES, find_library
+    from edge.machine import find_machine
+
+    check_engine(manifest, place, find_machine(), find_library(manifest.engine.kind), plugins={})
+    raise ExecutorError(
+        f"{place}: fits this machine, but this version of edge-zero has no executor for {TITLES[manifest.engine.kind]} yet. "
+        f"What runs here: {manifest.build_command_for('cpu')}"
+    )
+
+
+def check_asked(manifest: Manifest, place: str, *, preset: str, prefixes: bool) -> None:
+    """RequestError where the engine cannot do what is asked of it. Nothing else is done in its place."""
+    can = manifest.capabilities
+    if preset not in can.presets:
+        raise RequestError(
+            f"{place}: the preset {preset} is asked for, its engine has: {', '.join(can.presets)}. Ask for one of these"
+        )
+    if prefixes and not can.prefixes:
+        raise RequestError(
+            f"{place}: shared prefixes are asked for, its engine has none. "
+            f"Leave them out, or build for the CPU: {manifest.build_command_for('cpu')}"
+        )

@@ -1,0 +1,118 @@
+"""`edge verify` of an engine that only its device can run: what can be checked wherever the package lies. Owns: DeviceReport.
+Needs: package, engine_check. Never: TensorRT, a plan's bytes beyond their hash."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from calibration.tiers import Limits as TierLimits
+from calibration.tiers import load_tier
+from edge.engine_check import find_obstacle
+from edge.engine_library import TITLES, find_library
+from edge.engine_record import EngineRecord
+from edge.machine import find_machine
+from edge.manifest import Verdict, VerdictLimits
+from edge.package import Package
+from edge.progress import Progress
+from edge.units import human_bytes
+from engines.stored_reference import read_stored
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """A verdict of the build, or of the device."""
+
+    name: str
+    verdict: Verdict | None
+    passed: bool  # under the limits of the tier, whatever the manifest says of limits
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceReport:
+    """The engine was not run; all else of the package was checked."""
+
+    path: Path
+    files: int
+    engine: EngineRecord
+    plan_bytes: int | None  # None: its device has not made it yet
+    proofs: tuple[Proof, ...]
+    not_run: str  # why, and what to do about it
+
+    @property
+    def passed(self) -> bool:
+        """Whether all that can be checked here is right."""
+        return all(proof.passed for proof in self.proofs)
+
+    def as_dict(self) -> dict[str, Any]:
+        """`engine_run` is what a run on the device would give; null: there was none."""
+        plan = self.engine.plan
+        return {
+            "path": str(self.path),
+            "passed": self.passed,
+            "files": self.files,
+            "engine": self.engine.kind,
+            "sm": self.engine.sm,
+            "plan_version": None if plan is None else plan.version,
+            "plan_bytes": self.plan_bytes,
+            "verdicts": {proof.name: asdict(proof)["verdict"] for proof in self.proofs},
+            "engine_run": None,
+            "engine_not_run": self.not_run,
+        }
+
+    def text(self) -> str:
+        """A few lines for a terminal."""
+        lines = [
+            f"{self.path}: {'verified, but for a run of its engine' if self.passed else 'FAILED'}",
+            f"  {self.files} files have the hashes of the manifest",
+            f"  {plan_line(self.engine, self.plan_bytes)}",
+        ]
+        for proof in self.proofs:
+            figures = "missing" if proof.verdict is None else verdict_figures(proof.verdict)
+            lines.append(f"  the {proof.name} verdict of the build: {figures}: {'passed' if proof.passed else 'FAILED'}")
+        lines.append(f"  engine not run: {self.not_run}")
+        return "\n".join(lines)
+
+
+def plan_line(engine: EngineRecord, plan_bytes: int | None) -> str:
+    """What stands in the package, on one line."""
+    title = TITLES[engine.kind]
+    if engine.plan is None or plan_bytes is None:
+        return f"{title} for sm {engine.sm}, without a plan: its device makes it"
+    return f"{title} {engine.plan.version} for sm {engine.sm}, plan of {human_bytes(plan_bytes)}"
+
+
+def verdict_figures(v: Verdict) -> str:
+    return f"KL {v.kl_mean:.5f}, top-1 {v.top1:.4f}, perplexity x{v.perplexity_ratio:.4f} over {v.tokens:,} tokens"
+
+
+def verify_device_package(package: Package, progress: Progress) -> DeviceReport:
+    """Checks every hash, the stored reference and the verdicts. PackageError where files differ; a verdict that fails is in the
+    report."""
+    manifest, place = package.manifest, str(package.path)
+    assert manifest.engine is not None, "a CPU engine is run"
+    package.verify_hashes(progress)
+    read_stored(package)
+    tier, verdicts = load_tier(manifest.tier), manifest.verdicts
+    proofs = [_judge("graph", verdicts.graph, tier.engine_limits), _judge("tier", verdicts.tier, tier.source_limits)]
+    if verdicts.engine is not None:
+        proofs.append(_judge("engine", verdicts.engine, tier.engine_limits))
+    obstacle = find_obstacle(manifest, place, find_machine(), find_library(manifest.engine.kind), plugins={})
+    title, plan = TITLES[manifest.engine.kind], manifest.engine.plan
+    return DeviceReport(
+        path=package.path,
+        files=len(manifest.files),
+        engine=manifest.engine,
+        plan_bytes=None if plan is None else manifest.files[plan.path].bytes,
+        proofs=tuple(proofs),
+        not_run=f"{obstacle.fact}. {obstacle.remedy}" if obstacle else f"edge-zero has no executor for {title} yet",
+    )
+
+
+def _judge(name: str, verdict: Verdict | None, limits: TierLimits) -> Proof:
+    """A manifest may have been written by anybody: its limits count only where they are the tier's own."""
+    if verdict is None:
+        return Proof(name, None, passed=False)
+    held = VerdictLimits(limits.mean_kl, limits.top1, limits.perplexity_ratio)
+    return Proof(name, verdict, held.hold(verdict.kl_mean, verdict.top1, verdict.perplexity_ratio))
