@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from edge.config import AUTO, InferenceConfig
 from edge.devices import load_device
+from edge.errors import RequestError
 from edge.load import resolve_limits
 from edge.monitors.memory import machine_memory
 from edge.package import PLAN, Package
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from edge.manifest import Limits
     from edge.runtime import Runtime
     from edge.spec import ModelSpec
+    from edge.target_plan import TargetPlan
 
 
 def engine_sizes(
@@ -62,6 +64,40 @@ def package_plan(
     )
     longest = package.manifest.limits.max_context
     return plan_memory(sizes, context=limits.max_context, longest_context=longest, available=machine_memory().available)
+
+
+def package_target_plan(package: Package, *, context: int | None = None) -> TargetPlan:
+    """The plan of a package whose engine is for a GPU. Its caches have a fixed length, which is its context. RequestError where
+    a longer one is asked for."""
+    from edge.machine import device_now
+    from edge.target_plan import Weights, plan_target
+
+    manifest, record = package.manifest, package.manifest.engine
+    assert record is not None, "a CPU plan has another plan"
+    profile = load_device(manifest.target)
+    assert profile.gpu is not None, f"{manifest.target}: no GPU"
+    length = manifest.limits.max_context
+    if context is not None and context > length:
+        raise RequestError(
+            f"{package.path}: a context of {context}, the engine's caches hold {length}. Use {length}, or build it again with "
+            f"--ctx-size {context}"
+        )
+    stored = sum(tensor.bytes for tensor in manifest.tensors)
+    rows = 0 if package.spec.tied_head else sum(t.bytes for t in manifest.tensors if t.name == "embed.weight")
+    read = stored - rows + rows // package.spec.vocab_size
+    if record.plan is not None:  # what is loaded, in place of what it was built from
+        stored = manifest.files[record.plan.path].bytes
+    return plan_target(
+        profile,
+        record.kind,
+        package.spec,
+        Weights(stored, read),
+        context=length,
+        longest_context=length,
+        here=machine_memory().available,
+        now=device_now(manifest.target, profile.gpu),
+        is_built=record.plan is not None,
+    )
 
 
 def open_runtime(

@@ -19,9 +19,11 @@ class MemorySizes:
     pool: Callable[[int], int]
     workspace: Callable[[int], int]
     host: int
+    runtime: int = 0
+    system: int = 0
 
     def total(self, context: int) -> int:
-        return self.weights + self.pool(context) + self.workspace(context) + self.host
+        return self.weights + self.pool(context) + self.workspace(context) + self.host + self.runtime + self.system
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +31,18 @@ class MemoryPlan:
     """The memory table of a context, in bytes."""
 
     context: int
-    weights: int  # the mapped weight file
+    weights: int  # of the engine; on the cpu target the mapped weight file
     pool: int  # all KV memory
     workspace: int  # activations and logits
     host: int  # interpreter, libraries, tokenizer
     available: int  # what the machine can give
     largest_context: int | None  # that fits, at most the model's own; None: not even one page
+    runtime: int = 0  # of a GPU engine: CUDA context, TensorRT and its kernels
+    system: int = 0  # what the running system keeps of a device that was not asked
 
     @property
     def total(self) -> int:
-        return self.weights + self.pool + self.workspace + self.host
+        return sum(size for _, size in self.rows)
 
     @property
     def fits(self) -> bool:
@@ -46,7 +50,10 @@ class MemoryPlan:
 
     @property
     def rows(self) -> tuple[tuple[str, int], ...]:
-        return (("weights", self.weights), ("pool", self.pool), ("workspace", self.workspace), ("host", self.host))
+        """What adds up to the total. What a kind of engine does not have is left out."""
+        rows = (("weights", self.weights), ("pool", self.pool), ("workspace", self.workspace))
+        rest = (("host", self.host), ("runtime", self.runtime), ("system", self.system))
+        return *rows, *(row for row in rest if row[1])
 
 
 def plan_memory(sizes: MemorySizes, *, context: int, longest_context: int, available: int) -> MemoryPlan:
@@ -58,7 +65,9 @@ def plan_memory(sizes: MemorySizes, *, context: int, longest_context: int, avail
         workspace=sizes.workspace(context),
         host=sizes.host,
         available=available,
-        largest_context=_largest_context(sizes, longest_context, available),
+        largest_context=largest_context(sizes, longest_context, available),
+        runtime=sizes.runtime,
+        system=sizes.system,
     )
 
 
@@ -77,8 +86,9 @@ def check_budget(plan: MemoryPlan, place: str, ask_for: Callable[[int], str]) ->
     raise BudgetError(f"{fact}. What fits: {ask_for(plan.largest_context)}. To try it all the same: --ignore-budget")
 
 
-def _largest_context(sizes: MemorySizes, longest: int, available: int) -> int | None:
-    """By halves, in pages: the total never falls when the context grows."""
+def largest_context(sizes: MemorySizes, longest: int, available: int) -> int | None:
+    """The largest context up to `longest` that fits; None: not even one page. By halves, in pages: the total never falls when
+    the context grows."""
     if sizes.total(longest) <= available:
         return longest
     low, high = 0, -(-longest // PAGE_TOKENS)  # pages: low fits (or is nothing), high does not

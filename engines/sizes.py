@@ -3,6 +3,8 @@ tiers, the native core's arithmetic. Never: writes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from calibration.tiers import Tier
 from edge.config import InferenceConfig
 from edge.contract import SEAL_TOKENS, WEIGHT_ALIGN
@@ -16,6 +18,7 @@ from edge.monitors.memory import machine_memory
 from edge.planner import MemoryPlan, plan_memory
 from edge.units import human_bytes
 from engines.portable.convert import Converter
+from engines.portable.storage import StoredTensor, stored_form
 from engines.sources.base import Source
 
 BUILD_BYTES = 300 << 20  # interpreter with onnx and ONNX Runtime, and the blocks in which tensors stream
@@ -61,9 +64,8 @@ def build_bytes(source: Source, tier: Tier, requantise: bool) -> int:
     return BUILD_BYTES + engine.weight_bytes + 2 * session + 4 * logits
 
 
-def check_build_budget(source: Source, tier: Tier, requantise: bool, name: str) -> None:
-    """BudgetError where a build of `source` would not fit."""
-    needed = build_bytes(source, tier, requantise)
+def check_build_budget(needed: int, name: str) -> None:
+    """BudgetError where a build that holds `needed` bytes would not fit."""
     available = machine_memory().available
     if needed > available:
         raise BudgetError(
@@ -89,8 +91,13 @@ def planned_engine(source: Source, tier: Tier, requantise: bool) -> CpuPlan:
     bases = {layer.rope_base: f"inv_freq.{i}" for i, layer in enumerate(source.spec.layers)}
     for name in bases.values():
         place(name, "fp32", (source.spec.head_dim // 2,), 0, False)
-    for name in source.tensor_names():
-        form = converter.form(name)
-        place(name, form.kind, form.shape, form.group, form.has_minima)
+    for form in planned_forms(source, converter):
+        place(form.name, form.kind, form.shape, form.group, form.has_minima)
     steps = tuple(PlanStep("attend", {"inv_freq": bases[layer.rope_base]}, {}) for layer in source.spec.layers)
     return CpuPlan(tuple(tensors), steps)
+
+
+def planned_forms(source: Source, converter: Converter) -> Iterator[StoredTensor]:
+    """How each tensor will be stored, but for the quant that is stored as 0: that takes more than a row, and no bytes."""
+    for name in source.tensor_names():
+        yield stored_form(name, source.shape(name), converter.rows(name, 0, 1).values, largest_quant=0)

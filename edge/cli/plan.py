@@ -1,11 +1,11 @@
-"""`edge plan`: the memory of a model or a package, before anything is loaded."""
+"""`edge plan`: the memory of a model or a package, before anything is loaded; for a GPU also its build and its speed."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import click
 from click.core import ParameterSource
@@ -13,21 +13,38 @@ from click.core import ParameterSource
 from edge.cli.build_extra import need_build_extra
 from edge.cli.models import find_model, is_package
 from edge.cli.options import context_option, json_option, offline_option, target_option, threads_option, tier_option
+from edge.cli.plan_text import plan_row, plan_text
 from edge.cli.progress import terminal_progress
 from edge.cli.screen import shown
-from edge.cli.tables import format_table
-from edge.units import human_bytes
+from edge.devices import EngineKind, choose_engine
+from edge.errors import RequestError
+from edge.presets import PRESETS, READY, SEQUENCES
 
 if TYPE_CHECKING:
     from edge.package import Package
     from edge.planner import MemoryPlan
+    from edge.presets import PresetName
+    from edge.target_plan import TargetPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is to be planned for."""
+
+    context: int | None  # tokens; None: the target's default
+    preset: PresetName
+    sequences: int
+    threads: int | None
 
 
 @click.command(name="plan")
 @click.argument("model")
 @tier_option("Precision of the weights, where MODEL is not built yet.")
 @target_option()
-@context_option()
+@click.option("--engine", type=click.Choice(get_args(EngineKind)), help="Kind of engine.  [default: the target's first]")
+@context_option("of the device, or yaml/runtime/inference.yaml for cpu; at most the model's own")
+@click.option("--preset", type=click.Choice(tuple(PRESETS)), default="exact", show_default=True, envvar="EDGE_PRESET",
+              show_envvar=True, help="Precision of KV memory.")  # fmt: skip
 @click.option("--sequences", type=click.IntRange(min=1), default=1, show_default=True, help="Sequences at once.")
 @threads_option()
 @offline_option()
@@ -36,54 +53,86 @@ def command(
     model: str,
     tier: str,
     target: str,
+    engine: EngineKind | None,
     context: int | None,
+    preset: PresetName,
     sequences: int,
     threads: int | None,
     offline: bool,
     as_json: bool,
 ) -> None:
-    """Show the memory that MODEL (a package, a catalog name or a GGUF file) will need, and what would fit."""
+    """Show the memory that MODEL (a package, a catalog name or a GGUF file) will need, and what would fit.
+
+    For a GPU also what its last build step takes, the largest context of each KV precision, and an estimate of its speed.
+    """
+    load = Load(context, preset, sequences, threads)
     if is_package(Path(model)):
-        from edge.footprint import package_plan
         from edge.package import Package
 
         package = Package.open(Path(model), force=True)
-        tier, target = _built_for(package, tier, target)
-        plan = package_plan(package, context=context, sequences=sequences, threads=threads)
+        tier, target = _built_for(package, tier, target, engine)
+        plan = _package_plan(package, target, load)
     else:
-        need_build_extra("edge plan of a model that is not built")
-        from calibration.tiers import load_tier
-        from edge.devices import load_device
-        from engines.sizes import model_plan
-        from engines.sources.base import open_source
-
-        chosen = load_tier(tier)  # an unknown tier or target is said before anything is downloaded
-        load_device(target)
-        with terminal_progress() as progress:
-            found = find_model(model, progress, offline=offline)
-        source = open_source(found.path)
-        plan = model_plan(source, chosen, target, context=context, sequences=sequences, threads=threads)
+        plan = _model_plan(model, tier, target, choose_engine(target, engine), load, offline)
     if as_json:
-        row = dataclasses.asdict(plan) | {"model": model, "tier": tier, "target": target, "sequences": sequences,
-                                          "total": plan.total, "fits": plan.fits}  # fmt: skip
-        click.echo(json.dumps(row))
+        asked = {"model": model, "tier": tier, "target": target, "sequences": sequences, "preset": preset}
+        click.echo(json.dumps(plan_row(plan) | asked))
         return
-    click.echo(f"{shown(model)}, {tier}, {target}, context {plan.context}, sequences {sequences}")
-    click.echo(plan_table(plan))
+    click.echo(plan_text(plan, shown(model), tier, target, sequences))
 
 
-def _built_for(package: Package, tier: str, target: str) -> tuple[str, str]:
+def _package_plan(package: Package, target: str, load: Load) -> MemoryPlan | TargetPlan:
+    from edge.footprint import package_plan, package_target_plan
+
+    manifest = package.manifest
+    _check(load, "cpu" if manifest.engine is None else manifest.engine.kind, target, manifest.capabilities.presets)
+    if manifest.engine is None:
+        return package_plan(package, context=load.context, sequences=load.sequences, threads=load.threads)
+    return package_target_plan(package, context=load.context)
+
+
+def _model_plan(model: str, tier: str, target: str, kind: EngineKind, load: Load, offline: bool) -> MemoryPlan | TargetPlan:
+    need_build_extra("edge plan of a model that is not built")
+    from calibration.tiers import load_tier
+    from engines.sizes import model_plan
+    from engines.sources.base import open_source
+    from engines.target_sizes import model_target_plan
+
+    chosen = load_tier(tier)  # what is wrong with the words is said before anything is downloaded
+    _check(load, kind, target, READY)
+    with terminal_progress() as progress:
+        found = find_model(model, progress, offline=offline)
+    source = open_source(found.path)
+    if kind == "cpu":
+        return model_plan(source, chosen, target, context=load.context, sequences=load.sequences, threads=load.threads)
+    return model_target_plan(source, chosen, target, kind, context=load.context)
+
+
+def _check(load: Load, kind: EngineKind, target: str, presets: tuple[str, ...]) -> None:
+    """RequestError, or UsageError, where an engine of `kind` does not take such a load."""
+    if load.preset not in presets:
+        raise RequestError(
+            f"--preset {load.preset}: engines for {target} can do: {', '.join(presets)}. The others need paged KV in that "
+            f"precision, which this version does not have. Use --preset {presets[0]}"
+        )
+    if kind == "cpu":
+        return
+    if load.sequences > SEQUENCES:
+        raise RequestError(
+            f"--sequences {load.sequences}: a {kind} engine of this version carries {SEQUENCES}. Leave --sequences out, or use "
+            "--target cpu"
+        )
+    context = click.get_current_context()
+    if context.get_parameter_source("threads") is ParameterSource.COMMANDLINE:
+        raise click.UsageError(f"--threads is for cpu engines, and this one is {kind}. Leave it out", context)
+
+
+def _built_for(package: Package, tier: str, target: str, engine: EngineKind | None) -> tuple[str, str]:
     """Tier and target of the package. UsageError where the command line asks for others: a package is what it is."""
     manifest, context = package.manifest, click.get_current_context()
-    for name, asked, built in (("tier", tier, manifest.tier), ("target", target, manifest.target)):
-        if asked != built and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"--{name} {asked}: {package.path} was built with {built}. Leave --{name} out", context)
+    kind = "cpu" if manifest.engine is None else manifest.engine.kind
+    asked = (("tier", tier, manifest.tier), ("target", target, manifest.target), ("engine", engine, kind))
+    for name, wanted, built in asked:
+        if wanted != built and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{name} {wanted}: {package.path} was built with {built}. Leave --{name} out", context)
     return manifest.tier, manifest.target
-
-
-def plan_table(plan: MemoryPlan) -> str:
-    """The rows of a plan, what is available, and what would fit."""
-    rows = [[name, human_bytes(size)] for name, size in plan.rows]
-    rows += [["total", human_bytes(plan.total)], ["available", human_bytes(plan.available)]]
-    largest = "no context fits" if plan.largest_context is None else f"largest context that fits: {plan.largest_context}"
-    return f"{format_table(rows, right=frozenset({1}))}\n{'fits' if plan.fits else 'DOES NOT FIT'}; {largest}"

@@ -31,6 +31,7 @@ SCALARS: dict[int, np.dtype[Any]] = {  # value type -> numpy type
     0: np.dtype("u1"), 1: np.dtype("i1"), 2: np.dtype("<u2"), 3: np.dtype("<i2"), 4: np.dtype("<u4"), 5: np.dtype("<i4"),
     6: np.dtype("<f4"), 7: np.dtype("bool"), 10: np.dtype("<u8"), 11: np.dtype("<i8"), 12: np.dtype("<f8"),
 }  # fmt: skip
+_LENGTH = struct.Struct("<Q")  # of a string
 FETCH_AGAIN = "Fetch the file again"
 CONVERT_AGAIN = "Convert the model again, or fetch another file"
 
@@ -126,7 +127,25 @@ class _Cursor:
             kind = "an array of arrays" if item_type == ARRAY else f"an array of the unknown type {item_type}"
             raise self.error(f"{what} is {kind}", CONVERT_AGAIN)
         self.need(count * 8, what)
-        return tuple(self.string(f"{what}[{index}]") for index in range(count))
+        strings = self.strings(count)
+        return strings if strings is not None else tuple(self.string(f"{what}[{index}]") for index in range(count))
+
+    def strings(self, count: int) -> tuple[str, ...] | None:
+        """So many strings in a row, as `string` reads them one by one, in a fifth of its time: vocabularies have 262,144. None,
+        and the place unmoved, where something is wrong with one: `string` then says what, and with which."""
+        data, place, end = self.data, self.place, min(len(self.data), MAX_HEADER_BYTES)
+        found = []
+        try:
+            for _ in range(count):
+                (length,) = _LENGTH.unpack_from(data, place)
+                begin, place = place + 8, place + 8 + length
+                if place > end:
+                    return None
+                found.append(data[begin:place].decode("utf-8"))
+        except (struct.error, UnicodeDecodeError):
+            return None
+        self.place = place
+        return tuple(found)
 
 
 def read_header(path: Path, data: mmap.mmap) -> GgufHeader:

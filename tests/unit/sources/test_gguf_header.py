@@ -48,6 +48,13 @@ def spoil_key(value_type: int, payload: bytes, key: str = "spoilt") -> Callable[
     return spoil
 
 
+def spoil_strings(*texts: bytes, length: int | None = None) -> Callable[[Draft], None]:
+    """An array of strings; `length` is what the last one says of itself."""
+    lengths = [len(text) for text in texts[:-1]] + [len(texts[-1]) if length is None else length]
+    packed = b"".join(struct.pack("<Q", size) + text for size, text in zip(lengths, texts, strict=True))
+    return spoil_key(ARRAY, struct.pack("<IQ", STRING, len(texts)) + packed)
+
+
 def spoil_tensor(**changes: object) -> Callable[[Draft], None]:
     def spoil(draft: Draft) -> None:
         for name, value in changes.items():
@@ -78,6 +85,8 @@ def repeat_key(draft: Draft) -> None:
         (spoil_key(ARRAY, struct.pack("<IQ", UINT64, 1 << 61)), "spoilt needs"),
         (spoil_key(ARRAY, struct.pack("<IQ", UINT64, (1 << 64) - 1)), "spoilt needs"),
         (spoil_key(ARRAY, struct.pack("<IQ", STRING, 1 << 60)), "spoilt needs"),
+        (spoil_strings(b"a", b"\xff", b"c"), "spoilt[1] is not valid UTF-8"),
+        (spoil_strings(b"a", b"b", length=1 << 60), "spoilt[1] needs 1,152,921,504,606,846,976 bytes"),
         (spoil_key(7, b"\x02"), "spoilt holds a truth value that is neither 0 nor 1"),
         (spoil_key(UINT8, b"\1", key=""), "is 0 bytes long"),
         (spoil_key(UINT8, b"\1", key="k" * 70_000), "is 70,000 bytes long"),
@@ -120,6 +129,14 @@ def test_bytes_behind_the_last_tensor_are_padding(llama: Draft, tmp_path: Path) 
     path = tmp_path / "m.gguf"
     path.write_bytes(llama.build() + bytes(100))
     assert open_source(path).spec.hidden_size == 16
+
+
+def test_a_string_that_ends_behind_the_file_is_refused_where_all_of_it_is_text(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    key = struct.pack("<Q", 1) + b"k" + struct.pack("<IIQ", ARRAY, STRING, 1)
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + key + struct.pack("<Q", 100) + b"abc")
+    with pytest.raises(SourceError, match=r"k\[0\] needs 100 bytes, the file has 3 more"):
+        open_source(path)
 
 
 def test_a_header_that_grows_without_end_is_refused(llama: Draft, tmp_path: Path) -> None:
