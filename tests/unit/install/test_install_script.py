@@ -1,224 +1,239 @@
-"""install.sh: what it says, refuses and plans, without installing anything."""
+"""install.sh: its words, what it refuses and in which line, what it leaves as it is."""
 
 from __future__ import annotations
 
+import re
 import shutil
-import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
+from fake_machine import CHECKOUT, FakeMachine
 
-SCRIPT = Path(__file__).parents[3] / "install.sh"
-
-
-CACHES = (".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis")  # what the tools of `test` leave
-# Answers what the script asks a Python, and nothing else. Installing makes a command that says its version; a file `broken-pip`
-# beside the first such Python makes pip fail.
-PYTHON = """#!/bin/sh
-case "$*" in
-  *version_info*) echo {version} ;;
-  *sysconfig*) echo {folder}/include ;;
-  --version) echo Python {version}.1 ;;
-  "-m venv "*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
-  "-m pip --version") ;;
-  "-m pip install "*)
-    if [ -e {folder}/broken-pip ]; then echo "ERROR: no network" >&2; exit 1; fi
-    printf '#!/bin/sh\\necho edge 0\\n' >"${{0%python}}edge" && chmod +x "${{0%python}}edge" ;;
-  *) echo "$0" ;;
-esac
-"""
+COMMANDS = ([], ["demo"], ["test"], ["test", "--system"], ["--uninstall"], ["--with", "rtx"])
 
 
-def run(*words: str, folder: Path | None = None, home: bool = True, **changes: str) -> subprocess.CompletedProcess[str]:
-    script = folder / "install.sh" if folder else SCRIPT
-    environment = {"PATH": "/usr/bin:/bin", **({"HOME": "/nonexistent"} if home else {}), **changes}
-    return subprocess.run(
-        ["bash", str(script), *words], capture_output=True, text=True, check=False, timeout=60, env=environment
-    )
+def refused(machine: FakeMachine, *words: str, **changes: str) -> str:
+    """The one line of the refusal. Nothing may have been made."""
+    done = machine.run(*words, **changes)
+    assert done.returncode == 1
+    assert machine.log == []
+    assert not (machine.checkout / ".venv").exists()
+    (line,) = done.stderr.splitlines()
+    return line.removeprefix("install.sh: ")
 
 
-def fake_program(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    path.chmod(0o755)
-    return path
-
-
-def fake_python(folder: Path, version: str, name: str = "python3") -> Path:
-    (folder / "include").mkdir(exist_ok=True)
-    (folder / "include/Python.h").touch()
-    return fake_program(folder / name, PYTHON.format(version=version, folder=folder))
-
-
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    """A folder with the script and the folders it reads, and nothing built."""
-    folder = tmp_path / "with space"
-    for name in ("edge", "engines/native", "calibration", "yaml"):
-        (folder / name).mkdir(parents=True)
-    (folder / "pyproject.toml").touch()
-    shutil.copy(SCRIPT, folder)
-    return folder
-
-
-def test_help_goes_to_stdout_and_names_every_command() -> None:
-    done = run("--help")
-    assert done.returncode == 0
-    for word in ("demo", "test", "--system", "--uninstall", "--dry-run", "PYTHON="):
+def test_help_goes_to_stdout_and_names_every_command(machine: FakeMachine) -> None:
+    done = machine.run("--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    for word in ("demo", "test", "--with", "--system", "--uninstall", "--dry-run", "PYTHON="):
         assert word in done.stdout
 
 
-@pytest.mark.parametrize("words", [["install"], ["--nope"], ["demo", "extra"], ["--system"], ["demo", "--system"]])
-def test_a_wrong_word_shows_the_usage_and_exits_with_two(words: list[str]) -> None:
-    done = run(*words)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["install"], ["--nope"], ["demo", "extra"], ["--uninstall", "--system"], ["--with"], ["--with", "tensorrt"],
+        ["test", "--with", "rtx"], ["--with", "rtx", "--uninstall"],
+    ],
+)  # fmt: skip
+def test_a_wrong_word_shows_the_usage_and_exits_with_two(machine: FakeMachine, words: list[str]) -> None:
+    done = machine.run(*words)
     assert done.returncode == 2
     assert done.stdout == ""
     assert "Usage: ./install.sh" in done.stderr
 
 
-@pytest.mark.parametrize("command", [[], ["demo"], ["test"], ["test", "--system"], ["--uninstall"]])
-def test_a_dry_run_changes_nothing(checkout: Path, command: list[str], tmp_path: Path) -> None:
-    before = sorted(checkout.rglob("*"))
-    done = run(*command, "--dry-run", folder=checkout, PYTHON=str(fake_python(tmp_path, "3.11")))
-    assert done.returncode == 0, done.stderr
-    assert sorted(checkout.rglob("*")) == before
+def test_the_extras_that_it_takes_and_brings_are_those_of_the_package(machine: FakeMachine) -> None:
+    offered = machine.run("--with", "?").stderr.splitlines()[0].partition("There are: ")[2].split()
+    text = (CHECKOUT / "pyproject.toml").read_text()
+    extras = dict(re.findall(r"^(\w+) = (\[.*\])$", text, re.MULTILINE))
+    assert set(offered) < set(extras)
+    steps = (CHECKOUT / "edge/install/steps.sh").read_text()
+    assert f"PYCUDA={extras['cuda'][1:-1]}" in steps
 
 
-def test_an_older_python_gets_the_runtime_and_is_told_so(checkout: Path, tmp_path: Path) -> None:
-    python = fake_python(tmp_path, "3.10")
-    done = run("--dry-run", folder=checkout, PYTHON=str(python))
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_dry_run_changes_nothing(machine: FakeMachine, command: list[str]) -> None:
+    machine.program(machine.bin / "apt-get", "exit 1")
+    before = sorted(machine.checkout.rglob("*"))
+    done = machine.run(*command, "--dry-run")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(machine.checkout.rglob("*")) == before
+    assert machine.log == []
+
+
+def test_an_older_python_gets_the_runtime_and_is_told_so(machine: FakeMachine) -> None:
+    machine.python("3.10", machine.bin / "python3")
+    done = machine.run("--dry-run")
     assert done.returncode == 0
-    assert "This one runs packages; exporting and building need 3.11" in done.stdout
+    assert "It runs and finishes packages." in done.stdout
     assert "[build]" not in done.stdout
     for command in ("demo", "test"):
-        refused = run(command, "--dry-run", folder=checkout, PYTHON=str(python))
-        assert refused.returncode == 1
-        assert "needs Python 3.11 or newer" in refused.stderr
+        assert (
+            "needs Python 3.11 or newer (ONNX with opset 24); found only 3.10. Set PYTHON"
+            in machine.run(command, "--dry-run").stderr
+        )
+
+
+def test_the_demo_on_a_board_that_cannot_build_says_where_it_can(machine: FakeMachine) -> None:
+    machine.jetpack_6()
+    done = machine.run("demo", "--dry-run")
+    assert done.returncode == 1
+    assert done.stderr.endswith("JetPack's Python is 3.10. Run it on a PC: the package that it builds runs here too\n")
 
 
 @pytest.mark.parametrize(
-    ("version", "reason"), [("3.9", "is Python 3.9. Supported: 3.10 3.11 3.12 3.13"), ("", "does not run")]
+    ("version", "reason"),
+    [("3.9", "is Python 3.9. Supported: 3.10 3.11 3.12 3.13"), ("3.14", "is Python 3.14. Supported:"), ("", "does not run")],
 )
-def test_a_python_that_cannot_be_used_is_refused(checkout: Path, tmp_path: Path, version: str, reason: str) -> None:
-    python = fake_python(tmp_path, version) if version else tmp_path / "gone"
-    done = run("--dry-run", folder=checkout, PYTHON=str(python))
-    assert done.returncode == 1
-    assert reason in done.stderr
+def test_a_python_that_cannot_be_used_is_refused(machine: FakeMachine, version: str, reason: str) -> None:
+    python = machine.python(version, machine.state / "python") if version else machine.state / "gone"
+    assert reason in refused(machine, PYTHON=str(python))
 
 
-def test_an_old_compiler_is_named_with_what_is_needed(checkout: Path, tmp_path: Path) -> None:
-    compiler = fake_program(tmp_path / "old-c++", "#!/bin/sh\necho 9.4.0\n")
-    done = run("--dry-run", folder=checkout, PYTHON=str(fake_python(tmp_path, "3.11")), CXX=str(compiler))
-    assert done.returncode == 1
-    assert "is g++ 9; the native core needs g++ 11 or newer" in done.stderr
+@pytest.mark.parametrize(("version", "said"), [("3.8", "3.8"), ("", "not there")])
+def test_no_python_that_will_do_is_one_line(machine: FakeMachine, version: str, said: str) -> None:
+    """As on JetPack 5, whose Python is 3.8."""
+    machine.jetson("35.4.1")
+    (machine.bin / "python3").unlink()
+    if version:
+        machine.python(version, machine.bin / "python3")
+    assert refused(machine) == (
+        f"no Python of 3.10 3.11 3.12 3.13 found (python3 is {said}). Install one with its headers and venv, "
+        "or set PYTHON to its path"
+    )
 
 
-def test_missing_headers_are_named_with_the_packages_that_bring_them(checkout: Path, tmp_path: Path) -> None:
-    python = fake_python(tmp_path, "3.11")
-    (tmp_path / "include/Python.h").unlink()
-    done = run("--dry-run", folder=checkout, PYTHON=str(python))
-    assert done.returncode == 1
-    assert f"no Python.h in {tmp_path}/include" in done.stderr
-    assert "apt-get install g++ python3-dev python3-venv" in done.stderr
+@pytest.mark.parametrize(
+    ("version_line", "version", "reason"),
+    [
+        ("g++ (Ubuntu 9.4.0)", "9.4.0", "is g++ 9; the native core needs g++ 11 or newer. Set CXX"),
+        ("Ubuntu clang version 13.0.0", "13.0.0", "is clang 13; the native core needs clang 14 or g++ 11. Set CXX"),
+    ],
+)
+def test_an_old_compiler_is_named_with_what_is_needed(
+    machine: FakeMachine, version_line: str, version: str, reason: str
+) -> None:
+    compiler = machine.program(machine.state / "cxx", f'[ "$1" = --version ] && echo "{version_line}" || echo {version}')
+    assert refused(machine, CXX=str(compiler)) == f"{compiler} {reason}"
 
 
-def test_an_installation_of_these_sources_is_not_made_again(checkout: Path, tmp_path: Path) -> None:
-    python = str(fake_python(tmp_path, "3.11"))
-    assert "Installed: " in run(folder=checkout, PYTHON=python).stdout
-    again = run(folder=checkout, PYTHON=python, CXX="no-compiler")  # nothing is compiled, so none is needed
-    assert (again.returncode, again.stderr) == (0, "")
-    assert "installed in .venv already" in again.stdout
-    (checkout / "edge/new.py").touch()
-    assert "Installed: " in run(folder=checkout, PYTHON=python).stdout
+def test_what_the_system_lacks_is_one_line_with_the_command(machine: FakeMachine) -> None:
+    machine.system_python("3.12")
+    (machine.bin / "c++").unlink()
+    (machine.state / "include-3.12/Python.h").unlink()
+    machine.break_("no-ensurepip")
+    python = machine.bin / "python3"
+    assert refused(machine) == (
+        f"cannot compile here: no C++ compiler (c++); no Python.h in {machine.state}/include-3.12; "
+        f"no module venv for {python}. Install: apt-get install g++ python3-dev python3-venv, "
+        "or let ./install.sh --system do it"
+    )
 
 
-def test_a_command_that_no_longer_runs_is_installed_again(checkout: Path, tmp_path: Path) -> None:
-    """As in a checkout that was moved: the first line of the script names the old place."""
-    python = str(fake_python(tmp_path, "3.11"))
-    run(folder=checkout, PYTHON=python)
-    edge = fake_program(checkout / ".venv/bin/edge", "#!/nowhere/.venv/bin/python\n")
-    done = run(folder=checkout, PYTHON=python)
+def test_a_python_beside_the_systems_own_has_packages_of_its_own(machine: FakeMachine) -> None:
+    machine.system_python("3.10")
+    machine.python("3.12", machine.bin / "python3.12")
+    (machine.state / "include-3.12/Python.h").unlink()
+    assert "Install: apt-get install python3.12-dev, or" in refused(machine)
+
+
+def test_with_system_what_is_missing_is_installed_and_looked_at_again(machine: FakeMachine) -> None:
+    (machine.bin / "c++").unlink()
+    machine.program(
+        machine.bin / "apt-get",
+        f'echo "apt-get $*" >>{machine.state}/log; [ "$1" = update ] || cp {machine.state}/c++ {machine.bin}',
+    )
+    machine.program(machine.state / "c++", "echo 11")
+    done = machine.run("--system")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "already" not in done.stdout
-    assert subprocess.run([edge, "--version"], capture_output=True, text=True, check=True).stdout == "edge 0\n"
+    assert machine.log[:2] == ["apt-get update -qq", "apt-get install -y -qq --no-install-recommends g++"]
+    assert "Installed: " in done.stdout
 
 
-def test_an_environment_of_the_same_python_with_pip_is_kept(checkout: Path, tmp_path: Path) -> None:
-    python = fake_python(tmp_path, "3.11")
-    fake_program(checkout / ".venv/bin/python", python.read_text())
-    (checkout / ".venv/kept").touch()
-    assert run(folder=checkout, PYTHON=str(python)).returncode == 0
-    assert (checkout / ".venv/kept").exists()
+def test_a_system_package_that_does_not_help_ends_in_the_same_line(machine: FakeMachine) -> None:
+    (machine.bin / "c++").unlink()
+    machine.program(machine.bin / "apt-get", "exit 0")
+    assert "no C++ compiler (c++)" in refused(machine, "--system")
 
 
-@pytest.mark.parametrize("flaw", ["no pip", "another version", "gone"])
-def test_an_environment_that_cannot_be_used_is_made_anew(checkout: Path, tmp_path: Path, flaw: str) -> None:
-    python = fake_python(tmp_path, "3.11")
-    text = python.read_text()
-    if flaw == "no pip":
-        text = text.replace('"-m pip --version") ;;', '"-m pip --version") exit 1 ;;')
-    elif flaw == "another version":
-        text = text.replace("echo 3.11", "echo 3.12")
-    assert (text != python.read_text()) == (flaw != "gone")
-    inner = fake_program(checkout / ".venv/bin/python", text)
-    if flaw == "gone":  # the Python that it was made of was removed
-        inner.unlink()
-        inner.symlink_to("/nowhere/python3.11")
-    (checkout / ".venv/old").touch()
-    done = run(folder=checkout, PYTHON=str(python))
-    assert (done.returncode, done.stderr) == (0, "")
-    assert not (checkout / ".venv/old").exists()
-    assert (checkout / ".venv/bin/edge").exists()
+@pytest.mark.parametrize(
+    ("apt", "root", "reason"),
+    [
+        (None, True, "--system needs apt-get. Install by hand: g++"),
+        ("exit 0", False, "--system needs root, and there is no sudo. As root: apt-get install g++"),
+        ('[ "$1" = update ]', True, "apt-get could not install g++: its reason stands above"),
+    ],
+)
+def test_system_packages_that_cannot_be_installed_are_named(
+    machine: FakeMachine, apt: str | None, root: bool, reason: str
+) -> None:
+    (machine.bin / "c++").unlink()
+    if apt is not None:
+        machine.program(machine.bin / "apt-get", apt)
+    if not root:
+        machine.program(machine.bin / "id", "echo 1000")
+    assert refused(machine, "--system") == reason
 
 
-def test_a_pip_that_fails_ends_in_one_line_of_ours(checkout: Path, tmp_path: Path) -> None:
-    python = str(fake_python(tmp_path, "3.11"))
-    (tmp_path / "broken-pip").touch()
-    done = run(folder=checkout, PYTHON=python)
+def test_a_full_disk_is_said_before_anything_is_made(machine: FakeMachine) -> None:
+    machine.free_megabytes(120)
+    line = refused(machine)
+    assert line.startswith(f"only 120 MB free in {machine.checkout}; this needs 700 MB there.")
+    assert "this needs 1500 MB there" in refused(machine, "--with", "rtx")
+
+
+def test_a_folder_that_cannot_be_written_is_refused(machine: FakeMachine) -> None:
+    """Root may write everywhere: the script then runs as another user, on a copy that this one can read."""
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(machine.checkout.parent, folder, dirs_exist_ok=True, symlinks=True)
+        copy = Path(folder) / machine.checkout.name
+        for path in [Path(folder), *Path(folder).rglob("*")]:
+            if not path.is_symlink():
+                path.chmod(0o555)
+        try:
+            here = FakeMachine.__new__(FakeMachine)
+            here.root, here.bin, here.state, here.checkout = machine.root, Path(folder) / "bin", machine.state, copy
+            done = here.run(user=65534, EDGE_INSTALL_ROOT=f"{folder}/root")
+        finally:
+            for path in [Path(folder), *Path(folder).rglob("*")]:
+                if not path.is_symlink():
+                    path.chmod(0o755)
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("install.sh: pip could not install .[build] into .venv")
-    assert "Installed: " not in done.stdout
-    (tmp_path / "broken-pip").unlink()
-    assert "Installed: " in run(folder=checkout, PYTHON=python).stdout
+    assert done.stderr == (
+        f"install.sh: {copy} cannot be written to. Copy or clone it to a folder of yours, and run ./install.sh there\n"
+    )
 
 
 @pytest.mark.parametrize("command", [["--dry-run"], ["demo", "--dry-run"], ["--uninstall"]])
-def test_an_environment_without_home_is_enough(checkout: Path, tmp_path: Path, command: list[str]) -> None:
-    done = run(*command, folder=checkout, home=False, PYTHON="", PATH=f"{fake_python(tmp_path, '3.11').parent}:/usr/bin:/bin")
+def test_an_environment_without_home_is_enough(machine: FakeMachine, command: list[str]) -> None:
+    done = machine.run(*command, home=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_dry_run_names_the_system_packages_that_are_missing(checkout: Path, tmp_path: Path) -> None:
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    for name in ("bash", "cat", "cut", "dirname", "env", "find", "grep", "id", "sh", "sort", "uname"):
-        found = shutil.which(name)
-        assert found, name
-        (tools / name).symlink_to(found)
-    fake_program(tools / "apt-get", "#!/bin/sh\nexit 1\n")
-    fake_program(tools / "c++", "#!/bin/sh\necho 13\n")
-    python = fake_python(tmp_path, "3.11")
-    done = run("test", "--system", "--dry-run", folder=checkout, PATH=str(tools), PYTHON=str(python))
+def test_the_tests_need_the_folder_of_tests(machine: FakeMachine) -> None:
+    shutil.rmtree(machine.checkout / "tests")
+    assert refused(machine, "test") == "the tests are not in this copy. Run them from a checkout"
+
+
+def test_a_copy_without_its_parts_says_so(machine: FakeMachine) -> None:
+    shutil.rmtree(machine.checkout / "edge/install")
+    assert refused(machine) == f"no folder edge/install in {machine.checkout}. Run it from a whole checkout"
+
+
+def test_the_test_command_builds_for_cards_and_names_missing_tools(machine: FakeMachine) -> None:
+    machine.program(machine.bin / "apt-get", "exit 1")
+    machine.python("3.10", machine.bin / "python3.10")
+    done = machine.run("test", "--system", "--dry-run")
     assert (done.returncode, done.stderr) == (0, "")
-    (line,) = [line for line in done.stdout.splitlines() if "apt-get install" in line]
-    assert line.endswith(" g++-aarch64-linux-gnu qemu-user shellcheck clang-format")
+    (apt,) = [line for line in done.stdout.splitlines() if "apt-get install" in line]
+    assert apt.endswith(" g++-aarch64-linux-gnu qemu-user shellcheck clang-format")
+    assert "--prefer-binary .[dev,rtx] cmake\n" in done.stdout
+    assert "--prefer-binary .[test] numpy>=1.26,<2\n" in done.stdout  # Python 3.10, as on JetPack 6
 
 
-def test_the_demo_proves_as_the_tier_says(checkout: Path, tmp_path: Path) -> None:
-    done = run("demo", "--dry-run", folder=checkout, PYTHON=str(fake_python(tmp_path, "3.11")))
+def test_the_demo_proves_as_the_tier_says(machine: FakeMachine) -> None:
+    done = machine.run("demo", "--dry-run")
     (build,) = [line for line in done.stdout.splitlines() if " build " in line and "would run" in line]
     assert "--verify-tokens" not in build
-
-
-def test_uninstall_removes_what_was_made_and_keeps_the_rest(checkout: Path, tmp_path: Path) -> None:
-    for name in (".venv/bin", ".venv-test", ".venv-test-3.12", "build/reports", *CACHES, "smollm2.edge"):
-        (checkout / name).mkdir(parents=True)
-    cache = tmp_path / "cache"
-    cache.mkdir()
-    done = run("--uninstall", folder=checkout, EDGE_CACHE=str(cache))
-    assert done.returncode == 0
-    assert {path.name for path in checkout.iterdir()} == {
-        "edge", "engines", "calibration", "yaml", "pyproject.toml", "install.sh", "smollm2.edge",
-    }  # fmt: skip
-    assert f"rm -r '{cache}'" in done.stdout
-    assert cache.exists()

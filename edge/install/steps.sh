@@ -1,0 +1,218 @@
+# The steps of an installation into .venv. Each leaves a stamp when it is done, made of what it was made from: a run goes on
+# where the last one stopped, and one that has nothing to do says so. Sourced by install.sh.
+
+VENV=.venv
+STAMPS=$VENV/.edge-install
+EXTRAS="rtx server hub gpu bench" # what --with takes; build comes by itself, pycuda and jetson-stats where they belong
+PYCUDA="pycuda>=2024.1"
+
+stands() { [ "$(cat "$STAMPS/$1" 2>/dev/null)" = "$2" ]; }
+stamp() { [ "$dry_run" = yes ] || printf '%s\n' "$2" >"$STAMPS/$1"; }
+unstamp() { [ "$dry_run" = yes ] || rm -f "$STAMPS/$1"; }
+
+# A digest of all that the package is made from, so that a second run need not compile again.
+source_digest() {
+  { "$python" --version && find edge engines calibration yaml pyproject.toml -type f \
+    -not -path '*/__pycache__/*' -not -path 'edge/install/*' -print0 |
+    LC_ALL=C sort -z | xargs -0 sha256sum; } | sha256sum | cut -d' ' -f1
+}
+
+# Sets extras: build where this Python can, those of --with, and those that an earlier run was asked for.
+decide_extras() {
+  local asked="$with" before name
+  extras=""
+  before=$(sed -n 's/^extras //p' "$STAMPS/asked" 2>/dev/null || true)
+  for name in $before; do is_one_of "$name" "$asked" || asked+=" $name"; done
+  with=$asked
+  if is_one_of rtx "$asked"; then
+    [ "$(uname -m)" = x86_64 ] || die "--with rtx: tensorrt-rtx-cu13 is for x86-64 alone; on $(uname -m), engines are built by the board's own TensorRT"
+    can_build || die "--with rtx builds engines, which needs Python 3.11 or newer; this is $python_version. Set PYTHON"
+  fi
+  if can_build; then
+    extras=build
+  else
+    note "It runs and finishes packages. Exporting a model and the first part of a build need Python 3.11 (ONNX with"
+    note "opset 24) and happen on a PC, so onnx and onnxruntime stay out."
+  fi
+  for name in $EXTRAS; do
+    if is_one_of "$name" "$asked"; then extras+=${extras:+,}$name; fi
+  done
+}
+
+# Megabytes that the steps need at their fullest.
+room() {
+  case ,$extras, in
+    *,rtx,*) echo 1500 ;; # 524 installed, 370 downloaded
+    *,build,*) echo 700 ;; # 292 installed
+    *) echo 400 ;;
+  esac
+}
+
+install_package() {
+  local key pins=() what="edge-zero${extras:+[$extras]}"
+  key="$(source_digest) $extras"
+  # The command must run: a checkout that was moved has the right stamp, and a script that names the old place.
+  if stands edge-zero "$key" && stands venv "$(form_of_venv "$python")" && "$VENV/bin/edge" --version >/dev/null 2>&1; then
+    say "$what is installed in $VENV already, from these very sources"
+    return
+  fi
+  need_writable_folder
+  need_system_packages "$python"
+  need_room "$(room)"
+  if [ "$system_site" = yes ]; then
+    pins=("${BOARD_PINS[@]}")
+    say "Virtual environment $VENV, so that nothing outside this folder changes; it sees the system's TensorRT"
+  else
+    say "Virtual environment $VENV, so that nothing outside this folder changes"
+  fi
+  make_venv "$VENV" "$python"
+  stamp asked "extras $with"
+  unstamp edge-zero # a stop from here on must not leave the stamp of an older installation
+  say "$what into it: compiles the native core, a minute or two${pins:+; ${pins[*]}, which TensorRT was built for}"
+  pip_install "$VENV" ".${extras:+[$extras]}" "${pins[@]}"
+  [ "$dry_run" = no ] || return 0
+  stamp edge-zero "$key"
+  say "Installed: $(pwd)/$VENV/bin/edge"
+  if [ "$system_site" = yes ] && [ -n "$tensorrt_python" ]; then
+    "$VENV/bin/python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("tensorrt") is None)' ||
+      note "The system's TensorRT is not seen in $VENV: is $root/usr/lib/python$tensorrt_python/dist-packages whole?"
+  fi
+}
+
+# A step that the rest can do without: $1 its name, $2 its stamp, the rest its pip words. It never fails the installation.
+optional_step() {
+  local name=$1 key=$2 log=$STAMPS/$1.log
+  shift 2
+  if [ "$dry_run" = yes ]; then
+    note "would run: $VENV/bin/python -m pip install $*"
+    return
+  fi
+  if "$VENV/bin/python" -m pip install --disable-pip-version-check "$@" >"$log" 2>&1; then
+    rm -f "$log"
+    stamp "$name" "$key"
+  else
+    note "pip could not install $name; the rest works without it. Why: $(pwd)/$log. The next run tries again."
+  fi
+}
+
+install_pycuda() {
+  local header key
+  [ "$kind" = cuda ] || [ -n "$board_python" ] || return 0
+  if [ -z "$cuda_home" ]; then
+    say "pycuda: left out, because compiling it needs nvcc. Once that is installed, run this again"
+    return
+  fi
+  for header in cuda.h curand.h; do
+    if [ ! -e "$cuda_home/include/$header" ]; then
+      say "pycuda: left out, because compiling it needs $cuda_home/include/$header. Once that is installed, run this again"
+      return
+    fi
+  done
+  key="CUDA $cuda_version at $cuda_home"
+  if stands pycuda "$key"; then
+    say "pycuda is installed already, for CUDA $cuda_version"
+    return
+  fi
+  say "pycuda, for GPU memory and launches: compiled with $cuda_home/bin/nvcc, several minutes"
+  PATH=$cuda_home/bin:$PATH CUDA_ROOT=$cuda_home optional_step pycuda "$key" "$PYCUDA"
+}
+
+# The library must have the first two numbers of the service's version (jtop/core/common.py, compare_versions).
+install_jetson_stats() {
+  local key pip=() mend="sudo pip3 install -U jetson-stats"
+  [ "$kind" = jetson ] || return 0
+  if [ -z "$jtop" ]; then
+    [ "$board_python" != 3.12 ] || mend="sudo pip3 install --break-system-packages -U jetson-stats"
+    # The wheel alone: as root, building 7.x from source installs a system service (its setup.py).
+    key="newest" pip=(--only-binary jetson-stats "jetson-stats>=7.2")
+  elif [ "${jtop%%.*}" -ge 7 ]; then
+    key=$(cut -d. -f1,2 <<<"$jtop")
+    pip=(--only-binary jetson-stats "jetson-stats==$key.*")
+  else
+    key=$(cut -d. -f1,2 <<<"$jtop")
+    pip=("jetson-stats==$key.*")
+  fi
+  if stands jetson-stats "$key"; then
+    say "jetson-stats is installed already${jtop:+, for version $jtop of its service}"
+  else
+    say "jetson-stats, for power and temperatures${jtop:+: version $jtop, as its service}"
+    optional_step jetson-stats "$key" "${pip[@]}"
+  fi
+  [ -n "$jtop_unit" ] || note "Its service is not installed, so it has nothing to read yet. To install that, system-wide: $mend"
+}
+
+# What `edge build --target` calls this Jetson, by the code that knows its modules.
+board_target() {
+  "$python" -B -c 'import pathlib, sys
+sys.path.insert(0, ".")
+from edge.board import find_board
+board = find_board(pathlib.Path(sys.argv[1]))
+print((board and board.target) or "TARGET")' "$root/" 2>/dev/null || echo TARGET
+}
+
+say_next() {
+  local bin=$VENV/bin/edge card=${card_target:-a10} wheel="tensorrt-cu12"
+  say "Next:"
+  note "$bin doctor: what this machine offers, and what it is called as a target"
+  case $kind in
+    jetson)
+      if [ -n "$board_python" ]; then
+        note "on a PC, edge build MODEL --tier int4 --target $(board_target); copy NAME.edge here"
+        note "$bin build NAME.edge --finish: the last step, by this board's TensorRT"
+      fi
+      if can_build; then
+        note "$bin build MODEL --tier int4 --target cpu: an engine for the CPU"
+      else
+        note "$bin chat NAME.edge: a package for the CPU runs as it is, wherever it was built"
+      fi
+      ;;
+    cuda | cpu)
+      can_build || return 0
+      note "$bin build MODEL --tier int4 --target cpu: an engine for the CPU"
+      [ "$(uname -m)" = x86_64 ] || return 0
+      case ,$extras, in
+        *,rtx,*) note "$bin build MODEL --tier int4 --target $card: an engine of TensorRT-RTX, built without a GPU" ;;
+        *) note "./install.sh --with rtx (a download of 370 MB), then $bin build MODEL --tier int4 --target $card" ;;
+      esac
+      [ "$kind" = cuda ] && [ -z "$tensorrt_python" ] || return 0
+      [ "${driver%%.*}" -lt 580 ] || wheel="tensorrt-cu13" # CUDA 13 begins with driver 580
+      note "for engines of the full TensorRT instead (--engine tensorrt): $VENV/bin/python -m pip install $wheel"
+      ;;
+  esac
+}
+
+install_edge() {
+  look_at_machine
+  choose_python
+  decide_extras
+  install_package
+  install_pycuda
+  install_jetson_stats
+}
+
+remove() {
+  [ "$dry_run" = yes ] || note "$1"
+  if is_ours "$1"; then remove_venv "$1"; else run rm -rf -- "$1"; fi
+}
+
+# Removes what this script and its tools made here, and nothing else.
+uninstall() {
+  local cache="${EDGE_CACHE:-${XDG_CACHE_HOME:-$home/.cache}/edge-zero}" path
+  say "Removing what this script made here"
+  for path in .venv .venv-test*; do
+    [ -e "$path" ] || continue
+    if is_ours "$path"; then
+      remove "$path"
+    else
+      note "$path stays: this script did not make it."
+    fi
+  done
+  { find tests edge engines calibration -name __pycache__ -type d -prune -print0 2>/dev/null || true; } | # no tests in an sdist
+    while IFS= read -r -d '' path; do remove "$path"; done
+  for path in build/cp3* build/native* build/reports .pytest_cache .mypy_cache .ruff_cache .hypothesis; do
+    [ ! -e "$path" ] || remove "$path"
+  done
+  [ ! -d build ] || [ "$dry_run" = yes ] || rmdir --ignore-fail-on-non-empty build
+  [ ! -d "$cache" ] || note "Pulled models stay in $cache. To remove them too: rm -r '$cache'"
+  note "Packages (*.edge) stay where you built them, and so do system packages that --system installed."
+}
