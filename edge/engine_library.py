@@ -19,16 +19,16 @@ LibraryKind = Literal["tensorrt", "tensorrt-rtx"]
 DPKG_STATUS = Path("/var/lib/dpkg/status")
 
 TITLES: dict[LibraryKind, str] = {"tensorrt": "TensorRT", "tensorrt-rtx": "TensorRT-RTX"}
-_MODULES: dict[LibraryKind, str] = {"tensorrt": "tensorrt", "tensorrt-rtx": "tensorrt_rtx"}
+MODULES: dict[LibraryKind, str] = {"tensorrt": "tensorrt", "tensorrt-rtx": "tensorrt_rtx"}
 # Wheels of the index say in their name for which CUDA they are; those of JetPack and of NVIDIA's archives do not.
 _DISTRIBUTIONS: dict[LibraryKind, dict[str, int | None]] = {
     "tensorrt": {"tensorrt-cu13-bindings": 13, "tensorrt-cu12-bindings": 12, "tensorrt": None},
     "tensorrt-rtx": {"tensorrt-rtx-cu13-bindings": 13, "tensorrt-rtx-cu12-bindings": 12, "tensorrt-rtx": None},
 }
-_INSTALL: dict[LibraryKind, str] = {
+INSTALL: dict[LibraryKind, str] = {
     "tensorrt": "On a Jetson: sudo apt-get install python3-libnvinfer, and a virtual environment with --system-site-packages "
     "(./install.sh makes one); beside a CUDA GPU: pip install tensorrt",
-    "tensorrt-rtx": "Install it (x86-64, Python 3.11 or newer): pip install 'edge-zero[rtx]'",
+    "tensorrt-rtx": "Install it (x86-64, Python 3.11 or newer): ./install.sh --with rtx, or pip install 'edge-zero[rtx]'",
 }
 # Debian packages of the bindings, which JetPack brings: 10.3.0.30-1+cuda12.5
 _DEBIAN_PACKAGE = "python3-libnvinfer"
@@ -61,17 +61,17 @@ class NoLibrary:
 def find_library(kind: LibraryKind, dpkg_status: Path = DPKG_STATUS) -> LibraryFound | NoLibrary:
     """What an import of `kind` would load. Reads files only."""
     title, debian = TITLES[kind], _debian_package(dpkg_status) if kind == "tensorrt" else None
-    module = _module_file(_MODULES[kind])
+    module = _module_file(MODULES[kind])
     if module is None:
         if debian is None:
-            return NoLibrary(f"{title} is not installed for {sys.executable}", _INSTALL[kind])
+            return NoLibrary(f"{title} is not installed for {sys.executable}", INSTALL[kind])
         return NoLibrary(
             f"{title} {debian.version} belongs to the system's Python, and {sys.executable} does not see it",
             "Make its environment with --system-site-packages, as ./install.sh does",
         )
     found = _distribution(kind) or _module_version(kind, module)
     if found is None:
-        return NoLibrary(f"{module}: nothing tells its version", f"Install {title} again. {_INSTALL[kind]}")
+        return NoLibrary(f"{module}: nothing tells its version", f"Install {title} again. {INSTALL[kind]}")
     # The bindings of 10.3 name three numbers, Debian's list all four, and the CUDA.
     return debian if debian is not None and is_same_version(debian.version, found.version) else found
 

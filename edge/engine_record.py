@@ -131,6 +131,7 @@ class EngineRecord:
     weights_sha256: str  # of the weights that the graphs read
     graphs: tuple[GraphRecord, ...]
     plan: PlanRecord | None  # None: `edge build NAME.edge --finish` on the device makes it
+    note: str  # what the build left out, and why, in words; "" for nothing
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -143,6 +144,7 @@ class EngineRecord:
         if not _CAPABILITY.fullmatch(self.sm):
             raise ValueError(f"sm: {self.sm[:40]!r} is no compute capability, which looks like 8.6")
         check_range("graphs", len(self.graphs), 1, _MOST_GRAPHS)
+        check_range("note", len(self.note), 0, _LONGEST_NOTE)
         if self.plan is not None and self.plan.graph_sha256 not in {graph.sha256 for graph in self.graphs}:
             raise ValueError("engine.plan.graph_sha256: is none of the graphs")
 

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import os
+import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from calibration.tiers import load_tier
+from calibration.tiers import Tier, load_tier
 from edge import __version__, contract
+from edge.devices import EngineKind, choose_engine, load_device
 from edge.errors import BuildError
-from edge.executors.cpu_plan import PLAN_FILE, WEIGHTS_FILE, CpuPlan
 from edge.hashes import file_sha256
 from edge.manifest import (
     FILE_NAME,
     FORMAT_VERSION,
     REFERENCE_PROMPTS,
-    Capabilities,
     FileRecord,
-    Limits,
     Manifest,
     SourceRecord,
     TensorReport,
@@ -26,111 +27,141 @@ from edge.manifest import (
     to_json,
 )
 from edge.progress import Progress, SilentProgress
+from engines.backend import Backend, BuiltEngine, Stage
 from engines.build_report import BuildReport
-from engines.cpu.lower import lower
-from engines.cpu.weights import write_weights
+from engines.cpu.backend import CPU
 from engines.partial_package import partial_package
 from engines.portable.export import write_portable
 from engines.portable.metadata import ExportReport
-from engines.portable.reader import read_portable
-from engines.sizes import check_build_budget
+from engines.sizes import build_bytes, check_build_budget
 from engines.sources.base import Source, open_source
 from engines.sources.gguf_tokenizer import write_tokenizer
+from engines.tensorrt.backend import TENSORRT, TENSORRT_RTX
 from engines.verdict import Measured, prove
 
-TARGETS = ("cpu",)
-MAX_STEP_TOKENS = 2048  # of one engine step; a runtime takes fewer and pays workspace for those only
-MAX_SEQUENCES = 64
+BACKENDS: dict[EngineKind, Backend] = {
+    "cpu": CPU,
+    "tensorrt": TENSORRT,
+    "tensorrt-rtx": TENSORRT_RTX,
+}
 
 
-def build_package(
-    model: Path,
-    *,
-    model_name: str,
-    tier: str,
-    target: str,
-    out: Path,
-    requantise: bool = False,
-    verify_tokens: int | None = None,
-    progress: Progress | None = None,
-    force: bool = False,
-    ignore_budget: bool = False,
-) -> BuildReport:
-    """Builds the package `out` from the model file `model`. Raises EdgeError; then nothing new stands at `out`.
+@dataclass(frozen=True, slots=True)
+class BuildRequest:
+    """What `edge build MODEL` is asked for."""
 
-    `model_name` is what the user calls the model, for the rebuild command in messages. A package that stands at `out` is
-    replaced only with `force`. `verify_tokens` is the length of the text for the verdicts; by default the tier says it.
-    """
+    model: Path  # the file
+    model_name: str  # what the user calls it, for the rebuild command in messages
+    tier: str
+    target: str  # a device profile
+    out: Path  # the package folder
+    engine: EngineKind | None = None  # None: the first of the target's
+    context: int | None = None  # of engines that fix it; None: the target's default
+    requantise: bool = False
+    verify_tokens: int | None = None  # text for the verdicts; None: the tier says it
+    force: bool = False  # replace a package that stands there
+    ignore_budget: bool = False
+
+
+def build_package(request: BuildRequest, progress: Progress | None = None) -> BuildReport:
+    """Builds the package `request.out`. Raises EdgeError; then nothing new stands there."""
     progress = progress or SilentProgress()
-    if target not in TARGETS:
-        raise BuildError(f"--target {target}: this version builds for: {', '.join(TARGETS)}. Use --target cpu")
-    if out.exists() and not force:
-        raise BuildError(f"{out}: stands there already. Replace it with --force, or choose another -o")
-    recipe = load_tier(tier)
-    source = open_source(model)
-    window = min(recipe.verify.window, source.spec.context_length)
-    if not ignore_budget:
-        check_build_budget(source, recipe, requantise, model_name)
-    with partial_package(Path(os.path.abspath(out))) as folder:
-        (folder / "tokenizer").mkdir()
-        write_tokenizer(source.metadata.tokenizer, folder / "tokenizer", str(model))
-        _write_licence(source, folder)
-        scratch = folder / "scratch"
-        scratch.mkdir()
-        report = write_portable(source, recipe, scratch / "tier.onnx", progress=progress, requantise=requantise)
-        engine = write_engine(report.path, folder / "engine", progress)
-        found = prove(folder, source, recipe, report, verify_tokens or recipe.verify.tokens, window, progress)
-        _write_reference(found, folder)
-        for path in sorted(scratch.iterdir()):
-            path.unlink()
-        scratch.rmdir()
-        manifest = Manifest(
-            format_version=FORMAT_VERSION,
-            contract_version=contract.VERSION,
-            spec=source.spec,
-            tier=recipe.name,
-            requantised=requantise,
-            target=target,
-            seal_tokens=contract.SEAL_TOKENS,
-            limits=Limits(source.spec.context_length, MAX_STEP_TOKENS, MAX_SEQUENCES, contract.SEAL_TOKENS),
-            capabilities=Capabilities(presets=("exact",), prefixes=False, batch_invariant=True),
-            libraries=_libraries(),
-            source=SourceRecord(model_name, file_sha256(model, progress), source.metadata.licence or "unknown"),
-            files=_hash_files(folder, progress),
-            bits_per_weight=report.bits_per_weight,
-            tensors=_tensor_reports(report, engine),
-            verdicts=found.verdicts(recipe),
-            reference=found.prompts,
-            engine=None,
-        )
+    kind = check_engine_kind(request.target, request.engine)
+    if request.out.exists() and not request.force:
+        raise BuildError(f"{request.out}: stands there already. Replace it with --force, or choose another -o")
+    recipe = load_tier(request.tier)
+    source = open_source(request.model)
+    defaults = load_device(request.target).defaults
+    context = request.context or (defaults.context if defaults else None)
+    planned = build_bytes(source, recipe, request.requantise, kind, context)
+    if not request.ignore_budget:
+        check_build_budget(planned, request.model_name)
+    with partial_package(Path(os.path.abspath(request.out))) as folder:
+        manifest = _fill(folder, request, kind, source, recipe, progress)
         text = to_json(manifest)
         assert from_json(text, FILE_NAME) == manifest, "a manifest must be read as it was written"
         (folder / FILE_NAME).write_text(text, encoding="utf-8")
-    return BuildReport(out, manifest, model.stat().st_size)
+    return BuildReport(request.out, manifest, request.model.stat().st_size, planned)
 
 
-def write_engine(portable: Path, folder: Path, progress: Progress) -> CpuPlan:
-    """Lowers the portable ONNX for the cpu target into `folder`: plan.json and weights.bin."""
-    model = read_portable(portable)
-    steps, graph = lower(portable, model.spec)
-    folder.mkdir()
-    plan = CpuPlan(write_weights(model, steps, graph.constants, folder / WEIGHTS_FILE, progress), steps)
-    (folder / PLAN_FILE).write_text(plan.to_json(), encoding="utf-8")
-    return plan
+def check_engine_kind(target: str, asked: EngineKind | None) -> EngineKind:
+    """The kind of engine to build. EdgeError for an unknown target, a kind that it does not run, or one that lacks something
+    here."""
+    kind = choose_engine(target, asked)
+    BACKENDS[kind].check()
+    return kind
 
 
-def _tensor_reports(report: ExportReport, engine: CpuPlan) -> tuple[TensorReport, ...]:
-    in_engine = {tensor.name: tensor for tensor in engine.tensors}
-    return tuple(
-        TensorReport(t.name, t.source_type, in_engine[t.name].kind, in_engine[t.name].bytes, t.rms_error, t.scale_error)
-        for t in report.tensors
+def _fill(folder: Path, request: BuildRequest, kind: EngineKind, source: Source, recipe: Tier, progress: Progress) -> Manifest:
+    """All files of the package but the manifest, which is returned."""
+    (folder / "tokenizer").mkdir()
+    write_tokenizer(source.metadata.tokenizer, folder / "tokenizer", str(request.model))
+    _write_licence(source, folder)
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    exported = write_portable(source, recipe, scratch / "tier.onnx", progress=progress, requantise=request.requantise)
+    stage = Stage(
+        folder=folder,
+        scratch=scratch,
+        name=request.model_name,
+        source=source,
+        tier=recipe,
+        requantise=request.requantise,
+        exported=exported,
+        target=request.target,
+        context=request.context,
+        ignore_budget=request.ignore_budget,
+        progress=progress,
+    )
+    engine = BACKENDS[kind].build(stage)
+    found = prove(
+        folder / "tokenizer",
+        source,
+        recipe,
+        exported,
+        engine.open_tested,
+        tokens=request.verify_tokens or recipe.verify.tokens,
+        window=min(recipe.verify.window, engine.limits.max_context),
+        progress=progress,
+    )
+    _write_reference(found, folder)
+    shutil.rmtree(scratch)
+    return Manifest(
+        format_version=FORMAT_VERSION,
+        contract_version=contract.VERSION,
+        spec=source.spec,
+        tier=recipe.name,
+        requantised=request.requantise,
+        target=request.target,
+        seal_tokens=contract.SEAL_TOKENS,
+        limits=engine.limits,
+        capabilities=engine.capabilities,
+        libraries=_libraries(engine),
+        source=SourceRecord(request.model_name, file_sha256(request.model, progress), source.metadata.licence or "unknown"),
+        files=_hash_files(folder, progress),
+        bits_per_weight=exported.bits_per_weight,
+        tensors=_tensor_reports(exported, engine),
+        verdicts=found.verdicts(recipe, engine.role),
+        reference=found.prompts,
+        engine=engine.record,
     )
 
 
-def _libraries() -> dict[str, str]:
+def _tensor_reports(exported: ExportReport, engine: BuiltEngine) -> tuple[TensorReport, ...]:
+    """Roundings of the tier and of the engine are independent, so their squares add."""
+    reports = []
+    for t in exported.tensors:
+        weight = engine.weights[t.name]
+        rounding = math.hypot(t.rms_error, weight.rounding_error)
+        reports.append(TensorReport(t.name, t.source_type, weight.kind, weight.bytes, rounding, t.scale_error))
+    return tuple(reports)
+
+
+def _libraries(engine: BuiltEngine) -> dict[str, str]:
     from importlib.metadata import version
 
-    return {"edge-zero": __version__, **{name: version(name) for name in ("numpy", "onnx", "onnxruntime", "gguf")}}
+    names = ("numpy", "onnx", "onnxruntime", "gguf", *engine.libraries)
+    return {"edge-zero": __version__, **{name: version(name) for name in names}}
 
 
 def _write_reference(found: Measured, folder: Path) -> None:

@@ -7,7 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from edge.engine_record import EngineRecord
 from edge.manifest import Manifest, Verdict
+from edge.units import human_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +19,16 @@ class BuildReport:
     path: Path
     manifest: Manifest
     source_bytes: int  # of the model file
+    planned_bytes: int  # the most that the build should have held
 
     @property
     def passed(self) -> bool:
         """Whether both verdicts passed; the package stands there either way."""
-        return all(v is not None and v.passed for v in (self.manifest.verdicts.engine, self.manifest.verdicts.tier))
+        return all(v is not None and v.passed for v in (self._tested, self.manifest.verdicts.tier))
+
+    @property
+    def _tested(self) -> Verdict | None:
+        return self.manifest.verdicts.engine or self.manifest.verdicts.graph
 
     @property
     def bytes(self) -> int:
@@ -43,6 +50,9 @@ class BuildReport:
             "model": m.spec.name,
             "tier": m.tier,
             "target": m.target,
+            "engine": None if m.engine is None else asdict(m.engine),
+            "next_step": self.next_step,
+            "planned_bytes": self.planned_bytes,
             "bits_per_weight": m.bits_per_weight,
             "bytes": self.bytes,
             "tensors": dict(Counter(t.kind for t in m.tensors)),
@@ -65,9 +75,34 @@ class BuildReport:
             lines.append(
                 f"  {self.kept_wider} matrices stay int8, as the source has more bits there; --requantise rounds them to int4"
             )
-        lines.append(f"  engine{activations(m)} against its own weights in float32: {_figures(m.verdicts.engine)}")
+        if m.engine is not None:
+            lines += [f"  {line}" for line in self._engine_lines(m.engine)]
+        if m.engine is not None and m.engine.note:
+            lines.append(f"  {m.engine.note}")
+        if m.verdicts.graph is not None:
+            lines.append(f"  the graph, in ONNX Runtime, against its weights in float32: {_figures(m.verdicts.graph)}")
+        else:
+            lines.append(f"  engine{activations(m)} against its own weights in float32: {_figures(m.verdicts.engine)}")
         lines.append(f"  weights against the source's, both in float32: {_figures(m.verdicts.tier)}")
         return "\n".join(lines)
+
+    def _engine_lines(self, record: EngineRecord) -> list[str]:
+        m = self.manifest
+        shapes = f"context {m.limits.max_context:,}, chunks of {m.limits.max_step_tokens}"
+        if record.plan is None:
+            graphs = ", ".join(f"{graph.since} ({graph.attention} KV)" for graph in record.graphs)
+            return [f"engine: for sm {record.sm}, {shapes}; no plan yet, but graphs for TensorRT from {graphs}"]
+        size = m.files[record.plan.path].bytes
+        made = f"plan of {record.kind} {record.plan.version} for sm {record.sm}, {human_bytes(size)}, {shapes}"
+        return [f"engine: {made}; not run here", *([record.plan.note] if record.plan.note else [])]
+
+    @property
+    def next_step(self) -> str | None:
+        """What is left to do, and where."""
+        record = self.manifest.engine
+        if record is None or record.plan is not None:
+            return None
+        return f"the last step runs on the device: copy {self.path.name} there, then: edge build {self.path.name} --finish"
 
 
 def activations(manifest: Manifest) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from calibration.tiers import Tier
 from edge.config import InferenceConfig
 from edge.contract import SEAL_TOKENS, WEIGHT_ALIGN
-from edge.devices import load_device
+from edge.devices import EngineKind, load_device
 from edge.errors import BudgetError, RequestError
 from edge.executors.cpu_plan import CpuPlan, PlanStep, PlanTensor
 from edge.executors.native import available_threads, load_core
@@ -54,14 +54,22 @@ def model_plan(
     return plan_memory(sizes, context=wanted, longest_context=spec.context_length, available=machine_memory().available)
 
 
-def build_bytes(source: Source, tier: Tier, requantise: bool) -> int:
-    """The most that a build of `source` should hold: the proof runs two models in ONNX Runtime beside the engine."""
+def build_bytes(source: Source, tier: Tier, requantise: bool, kind: EngineKind, context: int | None) -> int:
+    """The most that a build of `source` should hold: the proof runs two models in ONNX Runtime beside the engine, or beside
+    the graph of an engine that is for other hardware, whose caches have `context` rows (None: at most the model's)."""
     spec = source.spec
     engine = planned_engine(source, tier, requantise)
     # What ONNX Runtime holds of a model: its weights, packed once more for its kernels, and the head as float32.
     session = 2 * engine.weight_bytes + 4 * spec.vocab_size * spec.hidden_size
     logits = 4 * SEAL_TOKENS * spec.vocab_size
-    return BUILD_BYTES + engine.weight_bytes + 2 * session + 4 * logits
+    shared = BUILD_BYTES + engine.weight_bytes + 2 * session + 4 * logits
+    if kind == "cpu":
+        return shared
+    # ONNX Runtime has no float16 kernels here: caches pass through it in float32, and int8 matrices stay dequantised.
+    wide = sum(t.outputs * t.inputs for t in engine.tensors if t.kind == "int8" and t.name.startswith("layers."))
+    rows = min(context or spec.context_length, spec.context_length)
+    caches = 4 * 2 * len(spec.layers) * spec.num_kv_heads * spec.head_dim * rows
+    return shared + 4 * wide + caches
 
 
 def check_build_budget(needed: int, name: str) -> None:

@@ -13,7 +13,6 @@ from engines.portable.convert import Converter
 from engines.portable.storage import StoredTensor
 from engines.sizes import planned_forms
 from engines.sources.base import Source
-from engines.tensorrt.weight_forms import TABLES
 
 _HALF = 2  # bytes of a float16
 
@@ -33,7 +32,7 @@ def model_target_plan(
         profile,
         kind,
         spec,
-        planned_weights(source, tier, kind, requantise),
+        planned_weights(source, tier, requantise),
         context=wanted,
         longest_context=spec.context_length,
         here=machine_memory().available,
@@ -41,22 +40,21 @@ def model_target_plan(
     )
 
 
-def planned_weights(source: Source, tier: Tier, kind: EngineKind, requantise: bool) -> Weights:
-    """Bytes of the weights as lowering stores them for an engine of `kind`, and of those what one decoded token reads."""
+def planned_weights(source: Source, tier: Tier, requantise: bool) -> Weights:
+    """Bytes of the weights as lowering stores them, and of those what one decoded token reads."""
     stored = read = 0
     for form in planned_forms(source, Converter(source, tier, requantise, "float16")):
-        size = lowered_bytes(form, kind)
+        size = lowered_bytes(form)
         stored += size
         only_embeds = form.name == "embed.weight" and not source.spec.tied_head
         read += size // form.shape[0] if only_embeds else size
     return Weights(stored, read)
 
 
-def lowered_bytes(form: StoredTensor, kind: EngineKind) -> int:
-    """Bytes of a tensor in a TensorRT graph (engines/tensorrt/weight_forms.py): int8 has one float16 scale an output, but for
-    the tables of TensorRT-RTX; int4 has float16 scales and offsets for each group, the latter without minima too, since scales
-    of both signs need them."""
-    if form.kind == "int8" and not (kind == "tensorrt-rtx" and form.name in TABLES):
+def lowered_bytes(form: StoredTensor) -> int:
+    """Bytes of a tensor in a TensorRT graph (engines/tensorrt/weight_forms.py): int8 has one float16 scale an output, int4 has
+    float16 scales and offsets for each group, the latter without minima too, since scales of both signs need them."""
+    if form.kind == "int8":
         outputs, inputs = form.shape
         return outputs * (inputs + _HALF)
     if form.kind == "int4":

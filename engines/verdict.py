@@ -1,15 +1,17 @@
 """The two verdicts of a package. Owns: windows of the text, the measuring loop, stored rows. Needs: reference, teacher.
 
-Engine against its dequantised weights, and tier against the source's weights, position by position over the same text. The
-reference is ONNX Runtime in float32 on the portable graph.
+Engine (or the graph that its builder is given) against the dequantised weights, and tier against the source's weights,
+position by position over the same text. The reference is ONNX Runtime in float32 on the portable graph.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -17,82 +19,72 @@ from calibration.tiers import Limits as TierLimits
 from calibration.tiers import Tier
 from edge.comparison import Comparison, best_logits
 from edge.contract import SEAL_TOKENS
-from edge.errors import BuildError, ConfigError
+from edge.errors import BuildError
 from edge.executors.native import available_threads
 from edge.manifest import ReferencePrompt, Verdict, VerdictLimits, Verdicts
 from edge.progress import Progress
 from edge.spec import ModelSpec
-from edge.teacher import Teacher, open_teacher
 from edge.text.tokenizer import Tokenizer
 from engines.portable.export import write_portable
 from engines.portable.metadata import ExportReport
 from engines.reference.ort import OrtReference
 from engines.sources.base import Source
 from engines.sources.exact import ExactSource
+from engines.texts import TEXT, first_windows
 
-TEXT = "factbook"  # calibration/texts
 FAR = 2 * SEAL_TOKENS  # where attention has merged blocks, at least; behind a window that is longer, behind the window
+
+
+Role = Literal["engine", "graph"]  # which verdict of the manifest it is
+
+
+class Tested(Protocol):
+    """What is compared with the reference."""
+
+    def rows(self, ids: Sequence[int]) -> Iterator[np.ndarray]:
+        """Float32 [n, vocabulary] for consecutive runs of rows of `ids`, in chunks that end at seal borders."""
+
+
+TestedOpener = Callable[[int], AbstractContextManager[Tested]]  # takes the tokens of the longest window
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
     """What one pass over the text gives."""
 
-    engine: Comparison
+    tested: Comparison
     tier: Comparison
     windows: tuple[tuple[int, ...], ...]
     stored: dict[str, np.ndarray]  # the arrays of reference/logits.npz
     prompts: tuple[ReferencePrompt, ...]
 
-    def verdicts(self, tier: Tier) -> Verdicts:
-        """Both, under the limits of the tier."""
+    def verdicts(self, tier: Tier, role: Role) -> Verdicts:
+        """All, under the limits of the tier; what was tested is the engine or its graph."""
+        tested = _judge(self.tested, tier.engine_limits, self.windows)
         return Verdicts(
-            engine=_judge(self.engine, tier.engine_limits, self.windows),
-            graph=None,
+            engine=tested if role == "engine" else None,
+            graph=tested if role == "graph" else None,
             tier=_judge(self.tier, tier.source_limits, self.windows),
         )
 
 
-def text_path(name: str) -> Path:
-    """A text that ships with the calibration package."""
-    import calibration.tiers
-
-    return Path(calibration.tiers.__file__).parent / "texts" / f"{name}.txt"
-
-
-def text_windows(tokenizer: Tokenizer, tokens: int, window: int) -> tuple[tuple[int, ...], ...]:
-    """Consecutive windows of the text, `tokens` ids in all, each framed as the model expects a prompt (BOS in front)."""
-    ids = tokenizer.encode(text_path(TEXT).read_text("utf-8"), specials=False)
-    if tokens > len(ids):
-        raise ConfigError(f"--verify-tokens {tokens}: the text has {len(ids)} tokens for this model. Use at most that")
-    ids = ids[:tokens]
-    room = window - len(tokenizer.frame([]))  # BOS takes a place
-    pieces = [ids[begin : begin + room] for begin in range(0, len(ids), room)]
-    return tuple(tuple(tokenizer.frame(piece)) for piece in pieces if len(piece) > 1)
-
-
-def text_tokens(verdict: Verdict, tokenizer: Tokenizer) -> int:
-    """The `tokens` of text_windows that gave this verdict."""
-    return verdict.tokens - verdict.windows * len(tokenizer.frame([]))
-
-
 def _measure(
-    teacher: Teacher, tier: OrtReference, source: OrtReference, windows: tuple[tuple[int, ...], ...], progress: Progress
+    tested: Tested, tier: OrtReference, source: OrtReference, windows: tuple[tuple[int, ...], ...], progress: Progress
 ) -> Measured:
     """Runs all three over `windows`. `source` may be `tier` itself where the tier carries every weight as the source has it."""
-    engine_result, tier_result = Comparison(), Comparison()
+    tested_result, tier_result = Comparison(), Comparison()
     stored: dict[str, np.ndarray] = {}
     prompts = []
     progress.start("comparing with the reference", sum(len(w) for w in windows), "tokens")
-    kept = _stored_chunks(teacher.spec, len(windows[0]))
+    kept = _stored_chunks(tier.spec, len(windows[0]))
     for number, window in enumerate(windows):
         begin = 0
         references = tier.logits(window, SEAL_TOKENS)
         sources = source.logits(window, SEAL_TOKENS) if source is not tier else None
-        for engine_rows, reference_rows in zip(teacher.rows(window), references, strict=True):
+        for tested_rows, reference_rows in zip(tested.rows(window), references, strict=True):
             end = begin + len(reference_rows)
             following = np.asarray(window[begin + 1 : end + 1], dtype=np.int64)
-            engine_result.add(reference_rows, engine_rows, following)
+            tested_result.add(reference_rows, tested_rows, following)
             source_rows = reference_rows if sources is None else next(sources)
             tier_result.add(source_rows, reference_rows, following)
             if number == 0 and begin in kept:
@@ -103,7 +95,7 @@ def _measure(
             progress.advance(end - begin)
             begin = end
     progress.done()
-    return Measured(engine_result, tier_result, windows, stored, tuple(prompts))
+    return Measured(tested_result, tier_result, windows, stored, tuple(prompts))
 
 
 def _stored_chunks(spec: ModelSpec, tokens: int) -> set[int]:
@@ -113,21 +105,29 @@ def _stored_chunks(spec: ModelSpec, tokens: int) -> set[int]:
 
 
 def prove(
-    folder: Path, source: Source, tier: Tier, exported: ExportReport, tokens: int, window: int, progress: Progress
+    tokenizer: Path,
+    source: Source,
+    tier: Tier,
+    exported: ExportReport,
+    open_tested: TestedOpener,
+    *,
+    tokens: int,
+    window: int,
+    progress: Progress,
 ) -> Measured:
-    """Measures the package in `folder` (engine and tokenizer are enough) over `tokens` tokens of the text.
+    """Measures what `open_tested` gives over `tokens` tokens of the text, cut by the tokenizer in the folder `tokenizer`.
 
     `exported` is the portable ONNX of the tier. The source's own is written beside it where a weight
     differs, without the rounding that reading some formats brings.
     """
-    windows = text_windows(Tokenizer.open(folder / "tokenizer"), tokens, window)
+    windows = first_windows(Tokenizer.open(tokenizer), tokens, window)
     reference = OrtReference(exported.path, available_threads())
     original = reference
     if exported.rounded:
         path = exported.path.with_name("source.onnx")
         original = OrtReference(write_portable(ExactSource(source), None, path, progress=progress).path, available_threads())
-    with open_teacher(folder / "engine", source.spec, window) as teacher:
-        return _measure(teacher, reference, original, windows, progress)
+    with open_tested(max(len(piece) for piece in windows)) as tested:
+        return _measure(tested, reference, original, windows, progress)
 
 
 def _judge(found: Comparison, limits: TierLimits, windows: Sequence[Sequence[int]]) -> Verdict:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from calibration.tiers import load_tier
 from edge.comparison import Comparison
-from edge.errors import PackageError
-from edge.hashes import file_sha256
 from edge.manifest import Verdict, VerdictLimits, Verdicts
-from edge.package import WEIGHTS, Package
+from edge.package import Package
 from edge.progress import Progress, SilentProgress
 from edge.teacher import open_teacher
 from engines.stored_reference import read_stored
 from engines.verify_device import DeviceReport, verdict_figures, verify_device_package
+from engines.verify_reference import measure_engine_again
 
 SINGLY = 8  # of each stored prompt, the last tokens are decoded one by one
 
@@ -82,17 +79,12 @@ def verify_package(
     progress = progress or SilentProgress()
     package = Package.open(path, force=True)
     if package.engine_kind != "cpu":
-        if reference is not None:
-            raise PackageError(
-                f"{package.path}: --reference repeats the proof of cpu engines. A {package.engine_kind} engine is proved again "
-                f"by its build: {package.manifest.build_command}"
-            )
-        return verify_device_package(package, progress)
+        return verify_device_package(package, progress, reference)
     package.verify_hashes(progress)
     # A manifest may have been written by anybody: its limits count only where they are the tier's own.
     limits = load_tier(package.manifest.tier).engine_limits
     stored = _check_stored(package, VerdictLimits(limits.mean_kl, limits.top1, limits.perplexity_ratio), progress)
-    measured = None if reference is None else _measure_again(package, reference, progress)
+    measured = None if reference is None else measure_engine_again(package, reference, progress)
     return VerifyReport(package.path, len(package.manifest.files), package.manifest.verdicts, stored, measured)
 
 
@@ -116,43 +108,3 @@ def _check_stored(package: Package, limits: VerdictLimits, progress: Progress) -
     progress.done()
     passed = found.kl_mean <= limits.kl_mean and found.top1 >= limits.top1
     return StoredCheck(found.kl_mean, found.top1, found.rows, passed)
-
-
-def _measure_again(package: Package, model: Path, progress: Progress) -> Verdicts:
-    from engines.portable.export import write_portable
-    from engines.sources.base import open_source
-    from engines.verdict import prove, text_tokens
-
-    manifest, measured = package.manifest, package.manifest.verdicts.engine
-    if measured is None:
-        raise PackageError(f"{package.path}: has no verdict to repeat. Build it again: {manifest.build_command}")
-    digest = file_sha256(model, progress)
-    if digest != manifest.source.sha256:
-        raise PackageError(
-            f"{package.path}: built from a file with SHA-256 {manifest.source.sha256[:16]}, {model} has {digest[:16]}. "
-            f"Give the file that it was built from ({manifest.source.name}), or build again"
-        )
-    source, tier = open_source(model), load_tier(manifest.tier)
-    # The export of the tier, and that of the source, which may be wider; room is asked for here, where its place is known.
-    needed = 3 * max(model.stat().st_size, manifest.files[WEIGHTS].bytes)
-    free = shutil.disk_usage(tempfile.gettempdir()).free
-    if free < needed:
-        raise PackageError(
-            f"{tempfile.gettempdir()}: {free / 1e6:.0f} MB free, the reference takes {needed / 1e6:.0f} MB there. "
-            "Free some, or set TMPDIR to a folder on another disk"
-        )
-    with tempfile.TemporaryDirectory(prefix="edge-verify-") as scratch:
-        onnx = Path(scratch) / "tier.onnx"
-        exported = write_portable(source, tier, onnx, progress=progress, requantise=manifest.requantised)
-        tokens = text_tokens(measured, package.open_tokenizer())
-        found = prove(
-            package.path / "tokenizer",
-            source,
-            tier,
-            exported,
-            lambda longest: open_teacher(package.path / "engine", package.spec, longest),
-            tokens=tokens,
-            window=measured.window_tokens,
-            progress=progress,
-        )
-    return found.verdicts(tier, "engine")

@@ -1,5 +1,5 @@
 """`edge verify` of an engine that only its device can run: what can be checked wherever the package lies. Owns: DeviceReport.
-Needs: package, engine_check. Never: TensorRT, a plan's bytes beyond their hash."""
+Needs: package, engine_check; on that device a worker process. Never: TensorRT in this process."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from edge.package import Package
 from edge.progress import Progress
 from edge.units import human_bytes
 from engines.stored_reference import read_stored
+from engines.tensorrt.opened import find_differences, open_plan
+from engines.verify_reference import GraphAgain, measure_graph_again
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +40,23 @@ class DeviceReport:
     engine: EngineRecord
     plan_bytes: int | None  # None: its device has not made it yet
     proofs: tuple[Proof, ...]
+    again: GraphAgain | None  # what the model gives today; None: not asked for
+    opened: tuple[str, ...] | None  # on its device: what the plan has otherwise than the manifest; None: it was not opened
     not_run: str  # why, and what to do about it
 
     @property
     def passed(self) -> bool:
         """Whether all that can be checked here is right."""
-        return all(proof.passed for proof in self.proofs)
+        return (
+            not self.opened
+            and all(proof.passed for proof in self.proofs)
+            and (self.again is None or self._is_reproduced(self.again))
+        )
+
+    @staticmethod
+    def _is_reproduced(again: GraphAgain) -> bool:
+        found = (again.verdicts.graph, again.verdicts.tier)
+        return not again.differing and all(verdict is not None and verdict.passed for verdict in found)
 
     def as_dict(self) -> dict[str, Any]:
         """`engine_run` is what a run on the device would give; null: there was none."""
@@ -57,6 +70,8 @@ class DeviceReport:
             "plan_version": None if plan is None else plan.version,
             "plan_bytes": self.plan_bytes,
             "verdicts": {proof.name: asdict(proof)["verdict"] for proof in self.proofs},
+            "reference": None if self.again is None else asdict(self.again),
+            "plan_opened": None if self.opened is None else {"differing": self.opened},
             "engine_run": None,
             "engine_not_run": self.not_run,
         }
@@ -71,8 +86,26 @@ class DeviceReport:
         for proof in self.proofs:
             figures = "missing" if proof.verdict is None else verdict_figures(proof.verdict)
             lines.append(f"  the {proof.name} verdict of the build: {figures}: {'passed' if proof.passed else 'FAILED'}")
+        if self.again is not None:
+            lines += self._again_lines(self.again)
+        if self.opened is not None:
+            same = (
+                f"has other {', '.join(self.opened)}: FAILED"
+                if self.opened
+                else "has the manifest's inputs, outputs and profiles"
+            )
+            lines.append(f"  the plan, opened on this GPU, {same}")
         lines.append(f"  engine not run: {self.not_run}")
         return "\n".join(lines)
+
+    @staticmethod
+    def _again_lines(again: GraphAgain) -> list[str]:
+        same = "has the same graphs and weights" if not again.differing else f"differs in {', '.join(again.differing)}: FAILED"
+        lines = [f"  the model, exported and lowered again, {same}"]
+        for name, verdict in (("graph", again.verdicts.graph), ("tier", again.verdicts.tier)):
+            assert verdict is not None, "both are measured"
+            lines.append(f"  the {name} verdict now: {verdict_figures(verdict)}: {'passed' if verdict.passed else 'FAILED'}")
+        return lines
 
 
 def plan_line(engine: EngineRecord, plan_bytes: int | None) -> str:
@@ -87,9 +120,9 @@ def verdict_figures(v: Verdict) -> str:
     return f"KL {v.kl_mean:.5f}, top-1 {v.top1:.4f}, perplexity x{v.perplexity_ratio:.4f} over {v.tokens:,} tokens"
 
 
-def verify_device_package(package: Package, progress: Progress) -> DeviceReport:
-    """Checks every hash, the stored reference and the verdicts. PackageError where files differ; a verdict that fails is in the
-    report."""
+def verify_device_package(package: Package, progress: Progress, reference: Path | None = None) -> DeviceReport:
+    """Checks every hash, the stored reference and the verdicts, and with the model file `reference` that it still gives the
+    same graphs and weights. PackageError where files differ; a verdict that fails is in the report."""
     manifest, place = package.manifest, str(package.path)
     assert manifest.engine is not None, "a CPU engine is run"
     package.verify_hashes(progress)
@@ -106,8 +139,18 @@ def verify_device_package(package: Package, progress: Progress) -> DeviceReport:
         engine=manifest.engine,
         plan_bytes=None if plan is None else manifest.files[plan.path].bytes,
         proofs=tuple(proofs),
+        again=None if reference is None else measure_graph_again(package, reference, progress),
+        opened=None if obstacle else _open(package, manifest.engine),
         not_run=f"{obstacle.fact}. {obstacle.remedy}" if obstacle else f"edge-zero has no executor for {title} yet",
     )
+
+
+def _open(package: Package, engine: EngineRecord) -> tuple[str, ...]:
+    """Deserialises the plan, which fits this machine, and compares."""
+    plan = engine.plan
+    assert plan is not None, "a package without a plan does not fit any machine"
+    graph = next(graph for graph in engine.graphs if graph.sha256 == plan.graph_sha256)
+    return find_differences(open_plan(engine.kind, package.file(plan.path)), graph)
 
 
 def _judge(name: str, verdict: Verdict | None, limits: TierLimits) -> Proof:

@@ -59,13 +59,31 @@ def gemma3_package(gemma3_gguf: Path, tmp_path_factory: pytest.TempPathFactory) 
     return _built(gemma3_gguf, "gemma-3-270m", tmp_path_factory)
 
 
-def _built(model: Path, name: str, folders: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="session")
+def smollm2_a10_package(smollm2_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """SmolLM2 as an int4 package for the a10 target, its plan by TensorRT-RTX. Do not change it."""
+    _need_rtx()
+    return _built(smollm2_gguf, "smollm2-135m-instruct", tmp_path_factory, "a10")
+
+
+@pytest.fixture(scope="session")
+def gemma3_a10_package(gemma3_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Gemma-3-270M as an int4 package for the a10 target, its plan by TensorRT-RTX. Do not change it."""
+    _need_rtx()
+    return _built(gemma3_gguf, "gemma-3-270m", tmp_path_factory, "a10")
+
+
+def _need_rtx() -> None:
+    pytest.importorskip("tensorrt_rtx", reason="needs the rtx extra: tensorrt-rtx-cu13")
+
+
+def _built(model: Path, name: str, folders: pytest.TempPathFactory, target: str = "cpu") -> Path:
     pytest.importorskip("edge._core", reason="needs the native core: pip install .")
     pytest.importorskip("onnxruntime", reason="needs the build extra")
-    from engines.build import build_package
+    from engines.build import BuildRequest, build_package
 
     out = folders.mktemp("package") / f"{name}.edge"
-    build_package(model, model_name=name, tier="int4", target="cpu", out=out, verify_tokens=VERIFY_TOKENS)
+    build_package(BuildRequest(model, name, "int4", target, out, verify_tokens=VERIFY_TOKENS))
     return out
 
 
@@ -76,5 +94,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         fixtures = set(getattr(item, "fixturenames", ()))
         if {"smollm2_gguf", "gemma3_gguf"} & fixtures:
             item.add_marker(pytest.mark.real)
-        if {"tiny_gguf", "smollm2_package", "gemma3_package"} & fixtures:
+        if {"tiny_gguf", "smollm2_package", "gemma3_package", "smollm2_a10_package", "gemma3_a10_package"} & fixtures:
             item.add_marker(pytest.mark.build)

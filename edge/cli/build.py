@@ -1,73 +1,122 @@
-"""`edge build`: a package from a model."""
+"""`edge build`: a package from a model, and the last step of one that its device must do."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from edge.cli.build_extra import need_build_extra
 from edge.cli.main import EXIT_ERROR
-from edge.cli.models import find_model
-from edge.cli.options import budget_option, json_option, offline_option, target_option, tier_option
+from edge.cli.models import find_model, is_package_name
+from edge.cli.options import budget_option, context_option, json_option, offline_option, target_option, tier_option
 from edge.cli.progress import terminal_progress
+from edge.devices import EngineKind
 from edge.monitors.memory import process_memory
 from edge.units import planned_and_used
+
+if TYPE_CHECKING:
+    from edge.progress import Progress
+    from engines.build_report import BuildReport
+    from engines.tensorrt.finish import FinishReport
 
 
 @click.command(name="build")
 @click.argument("model")
 @tier_option("Precision of the weights: fp16, int8 or int4 (yaml/tiers).")
 @target_option()
+@click.option("--engine", type=click.Choice(get_args(EngineKind)), help="Kind of engine.  [default: the target's first]")
+@context_option("the target's; a cpu engine takes any")
+@click.option(
+    "--finish", is_flag=True, help="Do the last step of a TensorRT engine here, on its device; MODEL may be a package."
+)
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="The package folder.  [default: NAME.edge here]")
 @click.option("--requantise", is_flag=True, help="Round also what the source has in more bits than the tier.")
 @click.option("--verify-tokens", type=click.IntRange(min=2), help="Tokens of text for the verdicts.  [default: the tier's]")
-@click.option("--force", is_flag=True, help="Replace a package that stands there.")
+@click.option("--force", is_flag=True, help="Replace a package, or with --finish a plan, that stands there.")
 @budget_option()
 @offline_option()
 @json_option()
 def command(
     model: str,
+    engine: str | None,
+    finish: bool,
+    force: bool,
+    ignore_budget: bool,
+    as_json: bool,
+    **asked: Any,
+) -> int:
+    """Build NAME.edge from MODEL (a catalog name or a GGUF file): export, quantise, lower for the target, verify.
+
+    TensorRT engines are built by the device itself: NAME.edge holds all but the plan then, and `edge build NAME.edge --finish`
+    makes it there.
+    """
+    with terminal_progress() as progress:
+        if is_package_name(model):
+            if not finish:
+                fact = f"{model} is a package, and a build starts from a model"
+                raise click.UsageError(
+                    f"{fact}. The last step of a package: edge build {model} --finish", click.get_current_context()
+                )
+            return _finish(Path(model), force, ignore_budget, as_json, progress)
+        report = _build(model, engine, force, ignore_budget, progress, **asked)
+        if finish and report.passed:
+            click.echo(report.text(), err=True)
+            return _finish(report.path, force, ignore_budget, as_json, progress)
+    peak = process_memory().peak
+    if as_json:
+        click.echo(json.dumps(report.as_dict() | {"peak_rss_bytes": peak}))
+    else:
+        click.echo(report.text())
+        click.echo(f"  memory of the build: {planned_and_used(report.planned_bytes, peak)}")
+        if report.next_step:
+            click.echo(f"  {report.next_step}")
+    return 0 if report.passed else EXIT_ERROR
+
+
+def _build(
+    model: str,
+    engine: Any,
+    force: bool,
+    ignore_budget: bool,
+    progress: Progress,
+    *,
     tier: str,
     target: str,
+    context: int | None,
     out: Path | None,
     requantise: bool,
     verify_tokens: int | None,
-    force: bool,
-    ignore_budget: bool,
     offline: bool,
-    as_json: bool,
-) -> int:
-    """Build NAME.edge from MODEL (a catalog name or a GGUF file): export, quantise, lower for the target, verify."""
+) -> BuildReport:
     need_build_extra("edge build")
     from calibration.tiers import load_tier
-    from edge.devices import load_device
-    from engines.build import build_package
-    from engines.sizes import build_bytes
-    from engines.sources.base import open_source
+    from engines.build import BuildRequest, build_package, check_engine_kind
 
-    recipe = load_tier(tier)  # an unknown tier or target is said before anything is downloaded
-    load_device(target)
-    with terminal_progress() as progress:
-        found = find_model(model, progress, offline=offline)
-        planned = build_bytes(open_source(found.path), recipe, requantise)
-        report = build_package(
-            found.path,
-            model_name=found.name,
-            tier=tier,
-            target=target,
-            out=out or Path(f"{found.stem}.edge"),
-            requantise=requantise,
-            verify_tokens=verify_tokens,
-            progress=progress,
-            force=force,
-            ignore_budget=ignore_budget,
-        )
-    peak = process_memory().peak
-    if as_json:
-        click.echo(json.dumps(report.as_dict() | {"planned_bytes": planned, "peak_rss_bytes": peak}))
-    else:
-        click.echo(report.text())
-        click.echo(f"  memory of the build: {planned_and_used(planned, peak)}")
-    return 0 if report.passed else EXIT_ERROR
+    load_tier(tier)  # an unknown tier, target or engine is said before anything is downloaded
+    check_engine_kind(target, engine)
+    found = find_model(model, progress, offline=offline)
+    request = BuildRequest(
+        model=found.path,
+        model_name=found.name,
+        tier=tier,
+        target=target,
+        out=out or Path(f"{found.stem}.edge"),
+        engine=engine,
+        context=context,
+        requantise=requantise,
+        verify_tokens=verify_tokens,
+        force=force,
+        ignore_budget=ignore_budget,
+    )
+    return build_package(request, progress)
+
+
+def _finish(package: Path, force: bool, ignore_budget: bool, as_json: bool, progress: Progress) -> int:
+    from engines.tensorrt.finish import finish_package
+
+    report: FinishReport = finish_package(package, force=force, ignore_budget=ignore_budget, progress=progress)
+    click.echo(json.dumps(report.as_dict()) if as_json else report.text())
+    return 0

@@ -41,9 +41,11 @@ def run_chat(package_path: Path, options: ChatOptions) -> None:
     """Talks to the package until the user leaves. EdgeError where it cannot be opened, or is a base model."""
     from edge.footprint import open_runtime, package_plan
     from edge.package import Package
+    from edge.runnable import check_runs_here
     from edge.text.template import ChatTemplate
 
     package = Package.open(package_path, force=options.force)
+    check_runs_here(package)
     tokenizer = package.open_tokenizer()
     if options.template_file is None:
         template = ChatTemplate.open(package.path / "tokenizer", tokenizer)

@@ -35,8 +35,11 @@ def is_package_name(text: str) -> bool:
     return Path(text).suffix == ".edge" or is_package(Path(text))
 
 
-def find_model(text: str, progress: Progress, *, offline: bool = False) -> ModelFile:
-    """The file of a model given as a path or as a catalog name; the latter is pulled when missing, saying so."""
+def find_model(text: str, progress: Progress, *, offline: bool = False, hashed: bool = True) -> ModelFile:
+    """The file of a model given as a path or as a catalog name; the latter is pulled when missing, saying so.
+
+    Without `hashed` a file of the cache that has the right size is taken as it is: enough for who reads no weights.
+    """
     from edge.catalog import catalog_model, catalog_names, model_folder
     from edge.pull import pull_model
 
@@ -45,7 +48,11 @@ def find_model(text: str, progress: Progress, *, offline: bool = False) -> Model
         return ModelFile(name=text, stem=path.name.removesuffix(".gguf"), path=path)
     names = catalog_names()
     if text in names:
-        if not (model_folder(text) / catalog_model(text).file).is_file():
+        model = catalog_model(text)
+        path = model_folder(text) / model.file
+        if not hashed and path.is_file() and path.stat().st_size == model.size_bytes:
+            return ModelFile(name=text, stem=text, path=path)
+        if not path.is_file():
             click.echo(f"edge: {text} is not here yet, pulling it", err=True)
         return ModelFile(name=text, stem=text, path=pull_model(text, progress, offline=offline).path)
     near = difflib.get_close_matches(text, names, n=1)

@@ -101,7 +101,7 @@ def _model_plan(model: str, tier: str, target: str, kind: EngineKind, load: Load
     chosen = load_tier(tier)  # what is wrong with the words is said before anything is downloaded
     _check(load, kind, target, READY)
     with terminal_progress() as progress:
-        found = find_model(model, progress, offline=offline)
+        found = find_model(model, progress, offline=offline, hashed=False)
     source = open_source(found.path)
     if kind == "cpu":
         return model_plan(source, chosen, target, context=load.context, sequences=load.sequences, threads=load.threads)

@@ -8,7 +8,7 @@ head   inputs [x], attributes weight, norm, epsilon, soft_cap
 
 from __future__ import annotations
 
-from engines.cpu.graph import Graph, Matcher, Node
+from engines.lowering.graph import Graph, Matcher, Node
 
 
 def fuse_gated(graph: Graph) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from edge.executors.cpu_plan import PlanStep
 from edge.spec import ModelSpec
-from engines.cpu.fold_weights import fold_embedding, fold_linears
-from engines.cpu.fuse_attention import fuse_attention
 from engines.cpu.fuse_blocks import fuse_gated, fuse_head, fuse_norms, fuse_residuals
-from engines.cpu.graph import Graph, read_graph
 from engines.cpu.schedule import schedule
+from engines.lowering.fold_weights import fold_embedding, fold_linears
+from engines.lowering.fuse_attention import fuse_attention
+from engines.lowering.graph import Graph, read_graph
 
 # Each pass leaves a graph that computes the same; later ones read the nodes that earlier ones made.
 PASSES: dict[str, Callable[[Graph], None]] = {

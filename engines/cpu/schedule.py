@@ -5,7 +5,7 @@ from __future__ import annotations
 from edge.errors import BuildError
 from edge.executors.cpu_plan import PlanStep
 from edge.spec import ModelSpec
-from engines.cpu.graph import Graph, Node
+from engines.lowering.graph import Graph, Node
 
 _FUSED = ("embed", "project", "attend", "add", "gated", "head")
 

@@ -13,7 +13,7 @@ from edge.manifest import Limits
 from edge.progress import SilentProgress
 from edge.spec import ModelSpec
 from edge.teacher import Teacher, teacher_pool_bytes
-from engines.build import write_engine
+from engines.cpu.backend import write_engine
 from engines.portable.export import write_portable
 from engines.sources.base import open_source
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from engines.build import BuildReport, build_package
+from edge.progress import Progress
+from engines.build import BuildReport, BuildRequest, build_package
 
 TOKENS = 200  # of text for the verdicts
 
 
-def build_tiny(model: Path, out: Path, tier: str = "int4", **more: bool) -> BuildReport:
+def build_tiny(
+    model: Path, out: Path, tier: str = "int4", target: str = "cpu", progress: Progress | None = None, **more: Any
+) -> BuildReport:
     # Random weights give near-flat logits, so the verdicts' limits say little here; tests of the engine have their own.
-    return build_package(model, model_name=str(model), tier=tier, target="cpu", out=out, verify_tokens=TOKENS, **more)
+    asked = {"model_name": str(model), "verify_tokens": TOKENS} | more
+    return build_package(BuildRequest(model, tier=tier, target=target, out=out, **asked), progress)

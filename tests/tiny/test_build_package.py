@@ -20,9 +20,8 @@ from edge.package import Package
 pytest.importorskip("edge._core", reason="needs the native core: pip install .")
 pytest.importorskip("onnxruntime", reason="needs the build extra")
 
-from built_package import TOKENS, build_tiny
+from built_package import build_tiny
 
-from engines.build import build_package
 from engines.partial_package import exchange
 
 Gguf = Callable[[str | TinyModel], Path]
@@ -45,9 +44,7 @@ def test_the_same_model_gives_the_same_files(package: Path, tiny_gguf: Gguf, tmp
 
 def test_more_text_than_there_is_is_refused(tiny_gguf: Gguf, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--verify-tokens 9000000: the text has"):
-        build_package(
-            tiny_gguf("llama"), model_name="m", tier="int4", target="cpu", out=tmp_path / "m.edge", verify_tokens=9_000_000
-        )
+        build_tiny(tiny_gguf("llama"), tmp_path / "m.edge", verify_tokens=9_000_000)
     assert not list(tmp_path.iterdir())
 
 
@@ -79,9 +76,7 @@ def test_a_build_that_was_killed_between_its_renames_gives_the_old_package_back(
 ) -> None:
     shutil.copytree(package, tmp_path / ".model.edge.old")
     with pytest.raises(EdgeError):
-        build_package(
-            tiny_gguf("llama"), model_name="m", tier="int4", target="cpu", out=tmp_path / "model.edge", verify_tokens=9_000_000
-        )
+        build_tiny(tiny_gguf("llama"), tmp_path / "model.edge", verify_tokens=9_000_000)
     assert Package.open(tmp_path / "model.edge").spec == Package.open(package).spec
 
 
@@ -116,7 +111,7 @@ def test_a_bad_place_is_refused_before_any_work(tiny_gguf: Gguf, tmp_path: Path,
 @pytest.mark.parametrize(("tier", "target"), [("int3", "cpu"), ("int4", "abacus")])
 def test_an_unknown_tier_or_target_leaves_nothing(tiny_gguf: Gguf, tmp_path: Path, tier: str, target: str) -> None:
     with pytest.raises(EdgeError, match="int4" if target == "cpu" else "cpu"):
-        build_package(tiny_gguf("llama"), model_name="m", tier=tier, target=target, out=tmp_path / "m.edge")
+        build_tiny(tiny_gguf("llama"), tmp_path / "m.edge", tier, target)
     assert not list(tmp_path.iterdir())
 
 
@@ -141,16 +136,7 @@ class _FailAt:
 def test_an_interrupt_at_any_stage_leaves_the_old_package(package: Path, tiny_gguf: Gguf, tmp_path: Path, task: str) -> None:
     copy = Path(shutil.copytree(package, tmp_path / "copy.edge"))
     with pytest.raises(KeyboardInterrupt):
-        build_package(
-            tiny_gguf("llama_untied"),
-            model_name="m",
-            tier="int4",
-            target="cpu",
-            out=copy,
-            verify_tokens=TOKENS,
-            progress=_FailAt(task),
-            force=True,
-        )
+        build_tiny(tiny_gguf("llama_untied"), copy, progress=_FailAt(task), force=True)
     assert Package.open(copy, force=True).spec.tied_head
     assert sorted(p.name for p in tmp_path.iterdir()) == ["copy.edge"]
 
@@ -158,7 +144,7 @@ def test_an_interrupt_at_any_stage_leaves_the_old_package(package: Path, tiny_gg
 _KILLED = """
 import os, sys, time
 from pathlib import Path
-from engines.build import build_package
+from engines.build import BuildRequest, build_package
 
 class Stop:
     def start(self, task, total, unit):
@@ -169,7 +155,7 @@ class Stop:
     def done(self): pass
 
 model, out = map(Path, sys.argv[1:])
-build_package(model, model_name="m", tier="int4", target="cpu", out=out, verify_tokens=200, progress=Stop())
+build_package(BuildRequest(model, "m", "int4", "cpu", out, verify_tokens=200), Stop())
 """
 
 

@@ -13,7 +13,7 @@ from edge_process import Edge
 from synthetic import LLAMA, TinyModel, write_hollow
 
 from edge.cli.main import group
-from edge.devices import EngineKind, device_names, load_device
+from edge.devices import device_names, load_device
 
 TARGETS = tuple(name for name in device_names() if name != "cpu")
 # A billion weights in a file of no size: what such a model needs can be planned without having one.
@@ -132,23 +132,21 @@ def test_a_context_that_a_device_would_take_is_cut_to_the_model(
 
 
 @pytest.mark.build
-@pytest.mark.parametrize(("kind", "reader"), [("tensorrt-rtx", "tensorrt-rtx"), ("tensorrt", "tensorrt-10.15")])
 @pytest.mark.parametrize("tier", ["int4", "int8", "fp16"])
 @pytest.mark.parametrize("name", ["llama_published", "llama_q4_0", "llama_odd_widths", "llama_untied", "gemma_published"])
 def test_planned_weights_are_those_that_lowering_stores(
-    tiny_gguf: Callable[[str | TinyModel], Path], tmp_path: Path, name: str, tier: str, kind: EngineKind, reader: str
+    tiny_gguf: Callable[[str | TinyModel], Path], tmp_path: Path, name: str, tier: str
 ) -> None:
     from calibration.tiers import load_tier
     from engines.portable.export import write_portable
     from engines.portable.reader import read_portable
     from engines.sources.base import open_source
     from engines.target_sizes import planned_weights
-    from engines.tensorrt.lower import READERS
     from engines.tensorrt.weight_forms import weight_form
 
     source, recipe = open_source(tiny_gguf(name)), load_tier(tier)
     write_portable(source, recipe, tmp_path / "portable.onnx", dtype="float16")
     model = read_portable(tmp_path / "portable.onnx")
-    forms = (weight_form(model, stored, READERS[reader].tables) for stored in model.stored.values())
+    forms = (weight_form(model, stored) for stored in model.stored.values())
     expected = sum(piece.nbytes for form in forms for piece in form.pieces)
-    assert planned_weights(source, recipe, kind, requantise=False).stored == expected
+    assert planned_weights(source, recipe, requantise=False).stored == expected

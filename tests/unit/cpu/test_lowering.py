@@ -17,9 +17,9 @@ from synthetic import VARIANTS, write_tiny
 from calibration.tiers import load_tier
 from edge.errors import BuildError
 from edge.spec import ModelSpec
-from engines.cpu.graph import Node, read_graph
 from engines.cpu.lower import PASSES, lower
 from engines.cpu.schedule import schedule
+from engines.lowering.graph import Node, read_graph
 from engines.portable.export import write_portable
 from engines.sources.base import open_source
 

@@ -58,7 +58,7 @@ def rtx_engine() -> dict[str, Any]:
     graph = graph_of(None, "1.7", b"the graph of an A10")
     plan = {"path": "engine/model.plan", "graph_sha256": graph["sha256"], "version": "1.7.1.116", "driver": None, "plugins": {},
             "note": ""}  # fmt: skip
-    return {"kind": "tensorrt-rtx", "sm": "8.6", "weights_sha256": "ab" * 32, "graphs": [graph], "plan": plan}
+    return {"kind": "tensorrt-rtx", "sm": "8.6", "weights_sha256": "ab" * 32, "graphs": [graph], "plan": plan, "note": ""}
 
 
 def unfinished_files() -> dict[str, bytes]:
@@ -68,7 +68,14 @@ def unfinished_files() -> dict[str, bytes]:
 
 def unfinished_engine() -> dict[str, Any]:
     graphs = [graph_of(f"engine/graphs/tensorrt-{since}.onnx", since, since.encode()) for since in ("10.3", "10.15")]
-    return {"kind": "tensorrt", "sm": "8.7", "weights_sha256": sha256(GRAPH_WEIGHTS), "graphs": graphs, "plan": None}
+    return {
+        "kind": "tensorrt",
+        "sm": "8.7",
+        "weights_sha256": sha256(GRAPH_WEIGHTS),
+        "graphs": graphs,
+        "plan": None,
+        "note": "",
+    }
 
 
 def finish(manifest: dict[str, Any]) -> None:

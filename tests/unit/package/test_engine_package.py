@@ -57,7 +57,8 @@ def test_a_package_with_neither_plan_nor_graphs_is_damage(tmp_path: Path) -> Non
 
 def test_weights_and_graphs_of_another_engine_are_refused_with_both_hashes(tmp_path: Path) -> None:
     files = Package.open(write_unfinished(tmp_path / "a.edge")).manifest.files
-    rebuild = "Copy the package again, or rebuild: edge build tiny.gguf --tier int4 --target orin-nx-16 --engine tensorrt --ctx-size 128"
+    command = "edge build tiny.gguf --tier int4 --target orin-nx-16 --engine tensorrt --ctx-size 128"
+    rebuild = f"Copy the package again, or rebuild: {command}"
     weights, graph = "engine/graphs/weights.data", "engine/graphs/tensorrt-10.15.onnx"
     other = write_unfinished(tmp_path / "b.edge", lambda m: m["engine"].update(weights_sha256="ef" * 32))
     assert refusal(other) == f"/{weights}: SHA-256 is {files[weights].sha256}, the engine is of {'ef' * 32}. {rebuild}"

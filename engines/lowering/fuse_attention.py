@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engines.cpu.graph import Graph, Matcher, Node
+from engines.lowering.graph import Graph, Matcher, Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,8 @@ def fuse_attention(graph: Graph) -> None:
             nodes.append(projections[node.outputs[0]])
         nodes.append(node)
     graph.nodes = nodes
+    # Caches become pages: the past_* inputs, present_* outputs, masks and positions go.
+    graph.outputs = tuple(value for value in graph.outputs if value.name == "logits")
     graph.replace(new)
 
 

@@ -6,7 +6,7 @@ embed   inputs [input_ids], attributes weight, scale: rows of W, times scale
 
 from __future__ import annotations
 
-from engines.cpu.graph import Graph, Matcher, Node
+from engines.lowering.graph import Graph, Matcher, Node
 
 
 def fold_linears(graph: Graph) -> None:

@@ -1,4 +1,4 @@
-"""A graph that passes rewrite. Owns: Node, Graph, the walk along values. Needs: onnx, to read one. Never: weights.
+"""A graph that passes rewrite. Owns: Node, Graph, the walk along values. Needs: onnx, to read one. Never: values of weights.
 
 Fused nodes have operators of our own, written with a lower-case first letter (`linear`, `embed`, `attend` ...), so that what
 is still an ONNX operator after the last pass is known to be left over.
@@ -7,13 +7,18 @@ is still an ONNX operator after the last pass is known to be left over.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from edge.errors import SourceError
 from engines.portable.reader import read_model
+from engines.portable.storage import ONNX_TYPES
+
+VALUE_TYPES = ONNX_TYPES | {"int32": 6, "bool": 9}  # names of the types that values have -> onnx.TensorProto.DataType
 
 
 @dataclass(eq=False, slots=True)
@@ -25,6 +30,16 @@ class Node:
     inputs: list[str]
     outputs: list[str]
     attributes: dict[str, Any] = field(default_factory=dict)
+    domain: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An input or output of a graph."""
+
+    name: str
+    dtype: str  # VALUE_TYPES
+    shape: tuple[int | str, ...]  # a word: as the caller gives it
 
 
 @dataclass(slots=True)
@@ -32,12 +47,12 @@ class Graph:
     """Nodes in topological order, names of stored initializers, values of small constants."""
 
     path: Path  # of the ONNX file, for messages
+    name: str
     nodes: list[Node]
     stored: frozenset[str]  # initializers whose values lie in the external file
     constants: dict[str, np.ndarray]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    metadata: dict[str, str]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
 
     def producers(self) -> dict[str, Node]:
         """Value name -> the node that makes it."""
@@ -46,17 +61,35 @@ class Graph:
     def uses(self) -> Counter[str]:
         """Value name -> how many node inputs and graph outputs read it."""
         counts = Counter(value for node in self.nodes for value in node.inputs)
-        counts.update(self.outputs)
+        counts.update(value.name for value in self.outputs)
         return counts
 
-    def replace(self, new: dict[str, Node]) -> None:
+    def constant(self, name: str, values: np.ndarray) -> str:
+        """Adds a small constant and returns its name; one name may be asked for again with the same values."""
+        known = self.constants.setdefault(name, values)
+        assert np.array_equal(known, values), name
+        return name
+
+    def ints(self, *values: int) -> str:
+        """An int64 vector, named by what it holds: shapes, axes, pads."""
+        return self.constant("ints." + "_".join(str(v) for v in values), np.array(values, np.int64))
+
+    def scalar(self, name: str, value: float, dtype: str) -> str:
+        """A small constant of one value."""
+        return self.constant(name, np.array(value, dtype))
+
+    def replace(self, new: Mapping[str, Node]) -> None:
         """Puts each new node in the place of the node that made its output, then drops what nothing reads any more."""
-        self.nodes = [new.get(node.outputs[0], node) for node in self.nodes]
+        self.expand({value: [node] for value, node in new.items()})
+
+    def expand(self, new: Mapping[str, Sequence[Node]]) -> None:
+        """As replace, with several nodes for one; the last of them makes the output."""
+        self.nodes = [part for node in self.nodes for part in new.get(node.outputs[0], [node])]
         self.remove_unused()
 
     def remove_unused(self) -> None:
         """Drops nodes none of whose outputs is read by a node that stays or is an output of the graph."""
-        wanted = set(self.outputs)
+        wanted = {value.name for value in self.outputs}
         kept = []
         for node in reversed(self.nodes):
             if wanted.intersection(node.outputs):
@@ -102,15 +135,24 @@ def read_graph(path: Path) -> Graph:
     nodes = []
     for proto in model.graph.node:
         attributes = {a.name: helper.get_attribute_value(a) for a in proto.attribute}
-        nodes.append(Node(proto.op_type, proto.name, list(proto.input), list(proto.output), attributes))
-    graph = Graph(
+        nodes.append(Node(proto.op_type, proto.name, list(proto.input), list(proto.output), attributes, proto.domain))
+    return Graph(
         path=path,
+        name=model.graph.name,
         nodes=nodes,
         stored=frozenset(stored),
         constants=constants,
-        inputs=tuple(i.name for i in model.graph.input),
-        outputs=("logits",),  # caches become pages: the present_* outputs are not kept
-        metadata={p.key: p.value for p in model.metadata_props},
+        inputs=tuple(_value(path, value) for value in model.graph.input),
+        outputs=tuple(_value(path, value) for value in model.graph.output),
     )
-    graph.remove_unused()
-    return graph
+
+
+_TYPE_NAMES = {number: name for name, number in VALUE_TYPES.items()}
+
+
+def _value(path: Path, proto: Any) -> Value:
+    tensor = proto.type.tensor_type
+    dtype = _TYPE_NAMES.get(tensor.elem_type)
+    if dtype is None:
+        raise SourceError(f"{path}: {proto.name!r} has ONNX type {tensor.elem_type}; no export has. Export it again")
+    return Value(proto.name, dtype, tuple(dim.dim_param or int(dim.dim_value) for dim in tensor.shape.dim))

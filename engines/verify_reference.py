@@ -1,0 +1,131 @@
+"""A package's proof from its model file: exported again, measured again. Owns: the scratch folder. Needs: export, lowering,
+ONNX Runtime. Never: a file of the package is written."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from calibration.tiers import Tier, load_tier
+from edge.engine_record import EngineRecord
+from edge.errors import PackageError
+from edge.hashes import file_sha256
+from edge.manifest import Verdict, Verdicts
+from edge.package import Package
+from edge.progress import Progress
+from edge.teacher import open_teacher
+from engines.portable.metadata import ExportReport
+from engines.sources.base import Source
+from engines.texts import text_tokens
+
+if TYPE_CHECKING:
+    from engines.verdict import Role, TestedOpener
+
+
+@dataclass(frozen=True, slots=True)
+class GraphAgain:
+    """The graph that the model gives today."""
+
+    verdicts: Verdicts
+    differing: tuple[str, ...]  # what has another hash than in the manifest: weights, the graph for TensorRT 10.15 ...
+
+
+def measure_engine_again(package: Package, model: Path, progress: Progress) -> Verdicts:
+    """Both verdicts of a cpu package over the manifest's text. PackageError where `model` is not what it was built from."""
+    with _exported(package, model, package.manifest.verdicts.engine, progress) as again:
+        return again.prove(lambda longest: open_teacher(package.path / "engine", package.spec, longest), "engine")
+
+
+def measure_graph_again(package: Package, model: Path, progress: Progress) -> GraphAgain:
+    """Lowers the model again, compares graphs and weights with the manifest, and measures the graph. Raises as the other."""
+    from engines.tensorrt.backend import READERS_OF, linear_graph, lower_model
+
+    record = package.manifest.engine
+    assert record is not None, "a CPU engine has no graph"
+    with _exported(package, model, package.manifest.verdicts.graph, progress) as again:
+        lowered = lower_model(
+            again.source,
+            again.tier,
+            package.manifest.requantised,
+            package.manifest.limits.max_context,
+            READERS_OF[record.kind],
+            again.folder,
+            again.folder / "graphs",
+            progress,
+        )
+        found = {_graph_name(record.kind, graph.since): graph.sha256 for graph in lowered.graphs}
+        found["the weights"] = lowered.weights_sha256
+        verdicts = again.prove(linear_graph(lowered, package.spec), "graph")
+    return GraphAgain(verdicts, tuple(what for what, digest in _hashes(record).items() if found.get(what) != digest))
+
+
+def _hashes(record: EngineRecord) -> dict[str, str]:
+    """What is lowered again, by name. Graphs with int8 activations depend on observed scales too, and are not."""
+    graphs = [graph for graph in record.graphs if graph.activations == "float16"]
+    return {_graph_name(record.kind, graph.since): graph.sha256 for graph in graphs} | {"the weights": record.weights_sha256}
+
+
+def _graph_name(kind: str, since: str) -> str:
+    return f"the graph for {kind} {since}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """A model exported anew in `folder`, and what its proof was measured on."""
+
+    package: Package
+    folder: Path
+    source: Source
+    tier: Tier
+    exported: ExportReport
+    measured: Verdict
+    progress: Progress
+
+    def prove(self, open_tested: TestedOpener, role: Role) -> Verdicts:
+        from engines.verdict import prove
+
+        found = prove(
+            self.package.path / "tokenizer",
+            self.source,
+            self.tier,
+            self.exported,
+            open_tested,
+            tokens=text_tokens(self.measured, self.package.open_tokenizer()),
+            window=self.measured.window_tokens,
+            progress=self.progress,
+        )
+        return found.verdicts(self.tier, role)
+
+
+@contextmanager
+def _exported(package: Package, model: Path, measured: Verdict | None, progress: Progress) -> Iterator[_Again]:
+    from engines.portable.export import write_portable
+    from engines.sources.base import open_source
+
+    manifest = package.manifest
+    if measured is None:
+        raise PackageError(f"{package.path}: has no verdict to repeat. Build it again: {manifest.build_command}")
+    digest = file_sha256(model, progress)
+    if digest != manifest.source.sha256:
+        raise PackageError(
+            f"{package.path}: built from a file with SHA-256 {manifest.source.sha256[:16]}, {model} has {digest[:16]}. "
+            f"Give the file that it was built from ({manifest.source.name}), or build again"
+        )
+    # The exports of the tier, and that of the source, which may be wider; room is asked for here, where its place is known.
+    needed = 3 * max(model.stat().st_size, sum(tensor.bytes for tensor in manifest.tensors))
+    free = shutil.disk_usage(tempfile.gettempdir()).free
+    if free < needed:
+        raise PackageError(
+            f"{tempfile.gettempdir()}: {free / 1e6:.0f} MB free, the reference takes {needed / 1e6:.0f} MB there. "
+            "Free some, or set TMPDIR to a folder on another disk"
+        )
+    source, tier = open_source(model), load_tier(manifest.tier)
+    with tempfile.TemporaryDirectory(prefix="edge-verify-") as scratch:
+        folder = Path(scratch)
+        exported = write_portable(source, tier, folder / "tier.onnx", progress=progress, requantise=manifest.requantised)
+        yield _Again(package, folder, source, tier, exported, measured, progress)

@@ -1,0 +1,76 @@
+"""Whether a library is there is found by loading it, in a process of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from builds import FAKE
+
+from engines.tensorrt.library import LibraryMissing, need_library
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in which Python looks for modules first."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return tmp_path
+
+
+def refusal() -> str:
+    with pytest.raises(LibraryMissing) as caught:
+        need_library("tensorrt")
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_library_that_loads_has_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(FAKE))
+    assert need_library("tensorrt") == "10.3.0"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tensorrt") is not None, reason="needs a Python without TensorRT")
+def test_a_missing_library_is_told_with_the_way_to_get_it() -> None:
+    assert "TensorRT is not installed for" in refusal() and "python3-libnvinfer" in refusal()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tensorrt_rtx") is not None, reason="needs a Python without TensorRT-RTX")
+def test_the_other_library_has_its_own_way() -> None:
+    with pytest.raises(LibraryMissing, match=r"TensorRT-RTX is not installed .* pip install 'edge-zero\[rtx\]'"):
+        need_library("tensorrt-rtx")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tensorrt") is not None, reason="needs a Python without TensorRT")
+def test_type_stubs_are_no_library(place: Path) -> None:
+    (place / "tensorrt").mkdir()
+    (place / "tensorrt/__init__.pyi").write_text("class Builder: ...")
+    assert "is not installed" in refusal()
+
+
+def test_a_library_without_its_shared_objects_is_told_with_the_reason(place: Path) -> None:
+    (place / "tensorrt.py").write_text("raise ImportError('libnvinfer.so.10: cannot open\\nshared object file')")
+    assert "does not load (libnvinfer.so.10: cannot open shared object file)" in refusal()
+
+
+def test_a_library_that_lacks_another_module_is_not_taken_for_missing(place: Path) -> None:
+    (place / "tensorrt.py").write_text("import a_module_that_nobody_has")
+    assert "does not load (No module named 'a_module_that_nobody_has')" in refusal()
+
+
+def test_a_library_that_crashes_when_loaded_does_not_take_us_along(place: Path) -> None:
+    (place / "tensorrt.py").write_text("import os; os.abort()")
+    assert "TensorRT ends the process that loads it (exit code -6)" in refusal()
+
+
+def test_what_a_library_prints_is_not_its_version(place: Path) -> None:
+    (place / "tensorrt.py").write_text("__version__ = '9.1'\nimport os\nprint('hello', flush=True)\nos.write(1, b'from C\\n')")
+    assert need_library("tensorrt") == "9.1"
+
+
+def test_modules_in_the_current_folder_are_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("engines", "tensorrt"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('ran from the current folder')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(FAKE))
+    assert need_library("tensorrt") == "10.3.0"
