@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from edge.errors import SourceError
+from engines.portable.constants import HasConstants
 from engines.portable.reader import read_model
 from engines.portable.storage import ONNX_TYPES
 
@@ -43,7 +44,7 @@ class Value:
 
 
 @dataclass(slots=True)
-class Graph:
+class Graph(HasConstants):
     """Nodes in topological order, names of stored initializers, values of small constants."""
 
     path: Path  # of the ONNX file, for messages
@@ -63,20 +64,6 @@ class Graph:
         counts = Counter(value for node in self.nodes for value in node.inputs)
         counts.update(value.name for value in self.outputs)
         return counts
-
-    def constant(self, name: str, values: np.ndarray) -> str:
-        """Adds a small constant and returns its name; one name may be asked for again with the same values."""
-        known = self.constants.setdefault(name, values)
-        assert np.array_equal(known, values), name
-        return name
-
-    def ints(self, *values: int) -> str:
-        """An int64 vector, named by what it holds: shapes, axes, pads."""
-        return self.constant("ints." + "_".join(str(v) for v in values), np.array(values, np.int64))
-
-    def scalar(self, name: str, value: float, dtype: str) -> str:
-        """A small constant of one value."""
-        return self.constant(name, np.array(value, dtype))
 
     def replace(self, new: Mapping[str, Node]) -> None:
         """Puts each new node in the place of the node that made its output, then drops what nothing reads any more."""

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from engines.portable.constants import HasConstants
 
-class GraphBuilder:
+
+class GraphBuilder(HasConstants):
     """Collects nodes in order. A node's path is its name and, with ".out" behind it, the name of its output."""
 
     def __init__(self) -> None:
@@ -21,13 +23,3 @@ class GraphBuilder:
         result = output or f"{path}.out"
         self.nodes.append(helper.make_node(op, inputs, [result], name=path, **attributes))
         return result
-
-    def constant(self, name: str, values: np.ndarray) -> str:
-        """A small constant kept inside the graph; one name may be asked for again with the same values."""
-        known = self.constants.setdefault(name, values)
-        assert np.array_equal(known, values), name
-        return name
-
-    def ints(self, *values: int) -> str:
-        """An int64 vector, named by what it holds: shapes, axes, pads."""
-        return self.constant("ints." + "_".join(str(v) for v in values), np.array(values, np.int64))
