@@ -7,11 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 import edge
 from edge.errors import PullError
 from edge.progress import SilentProgress
 from edge.pull import pull_model
+
+settings.register_profile("untimed", deadline=None)  # the machine is shared: a slow example is no failure
+settings.load_profile("untimed")
 
 VERIFY_TOKENS = 1100  # more than a window of the text, and twice the window of Gemma
 

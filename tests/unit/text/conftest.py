@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))  # so that tests here may say `from tiny_tokenizers import written`
 
@@ -17,9 +16,6 @@ from edge.text.template import ChatTemplate
 from edge.text.tokenizer import Tokenizer
 from engines.sources.base import TokenizerParts
 from engines.sources.gguf_tokenizer import write_tokenizer
-
-settings.register_profile("untimed", deadline=None)  # the machine is shared: a slow example is no failure
-settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")
