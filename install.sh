@@ -42,6 +42,10 @@ TEXT
 . edge/install/system.sh
 # shellcheck source=edge/install/steps.sh
 . edge/install/steps.sh
+# shellcheck source=edge/install/next.sh
+. edge/install/next.sh
+# shellcheck source=edge/install/uninstall.sh
+. edge/install/uninstall.sh
 # shellcheck source=edge/install/demo.sh
 . edge/install/demo.sh
 
@@ -93,6 +97,7 @@ trap stopped INT TERM HUP
 case $command in
   install)
     lock
+    look_around
     install_edge
     say_next
     ;;

@@ -14,8 +14,8 @@ from edge.yamls import load_named, yaml_names
 
 EngineKind = Literal["cpu", "tensorrt", "tensorrt-rtx"]
 
-# How a source begins that is no document: an estimate, a measurement of ours, what others print of such a device, or a choice.
-ESTIMATE, MEASURED, REPORTED, CHOSEN = "estimate: ", "measured: ", "reported: ", "chosen: "
+# How a source begins that needs no address: an estimate, a measurement of ours, or a choice.
+ESTIMATE, MEASURED, CHOSEN = "estimate: ", "measured: ", "chosen: "
 
 _NUMBER = re.compile(r"\d+(\.\d+)*")  # versions and compute capabilities are text to YAML, and numbers that need a source
 
@@ -69,7 +69,7 @@ class Gpu:
     sm_count: int  # streaming multiprocessors
     gpu_mhz: float  # at which the rates below hold
     fp16_tflops: float  # dense, tensor cores, 10^12 operations/s
-    int8_tops: float  # dense, tensor cores
+    int8_tops: float  # dense, tensor cores: what NVIDIA states of boards, and `fp16_tflops` is derived from
     bandwidth_gbs: float  # of memory, 10^9 bytes/s
     build: BuildLimits
     modes: tuple[PowerMode, ...] = ()  # ascending; (): it always runs as above
@@ -91,6 +91,7 @@ class DeviceProfile:
     gpu: Gpu | None = None
     defaults: Defaults | None = None
     tensorrt: dict[str, str] = field(default_factory=dict)  # JetPack: the TensorRT that it brings
+    generic: bool = False  # it stands for every device that has no profile of its own
 
     def source(self, path: str) -> str | None:
         """Where the number at `path` (gpu.sm_count, gpu.modes.watts) comes from: the closest source that covers it."""

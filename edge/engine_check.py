@@ -1,9 +1,10 @@
 """Whether a machine can run a package's engine, decided before a byte of it is deserialised: a plan that does not fit can end
 the process. Owns: the rules. Needs: manifest, machine, engine_library. Never: TensorRT, reading the machine.
 
-NVIDIA's rules: a plan is read by the very version that built it (TensorRT and TensorRT-RTX, "Engine Compatibility"), runs on
-the compute capability it was built for, and a CUDA program needs a driver of its major version or newer, which also must not be
-older than the one that its kernels were compiled beside ("CUDA Compatibility", minor versions).
+NVIDIA's rules: a plan is read by the very version that built it (TensorRT and TensorRT-RTX, "Engine Compatibility"). A plan of
+TensorRT-RTX runs on every GPU of the compute capability it was built for; one of TensorRT, unless its builder is told otherwise
+(HardwareCompatibilityLevel, NONE by default), on the model of GPU on which it was built. A library needs a driver of its CUDA's
+major version or newer ("CUDA Compatibility"; within a major version an older driver runs what was compiled beside a newer one).
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def find_obstacle(
         return Obstacle("not finished: its device makes the plan", f"On the {manifest.target}: {engine.finish}")
     return (
         _gpu_obstacle(engine, machine)
-        or _driver_obstacle(engine, plan, machine.gpu, library)
+        or _device_obstacle(engine, plan, machine)
+        or _driver_obstacle(machine.gpu, library)
         or _library_obstacle(engine, plan, library)
         or _plugin_obstacle(engine, plan, plugins)
     )
@@ -95,9 +97,15 @@ def _gpu_obstacle(engine: _Engine, machine: Machine) -> Obstacle | None:
     return Obstacle(f"built for {needed}, this GPU is sm {gpu.first.sm} ({gpu.first.name})", remedy)
 
 
-def _driver_obstacle(
-    engine: _Engine, plan: PlanRecord, gpu: GpuFound | NoGpu, library: LibraryFound | NoLibrary
-) -> Obstacle | None:
+def _device_obstacle(engine: _Engine, plan: PlanRecord, machine: Machine) -> Obstacle | None:
+    """SMs are not counted: a power mode that turns some of them off makes no other board."""
+    if plan.device is None or plan.device == machine.device:
+        return None
+    fact = f"its plan was built on {plan.device}, here is {machine.device}, and a plan of TensorRT runs where it was built only"
+    return Obstacle(fact, f"Build the plan again: {engine.again}")
+
+
+def _driver_obstacle(gpu: GpuFound | NoGpu, library: LibraryFound | NoLibrary) -> Obstacle | None:
     assert isinstance(gpu, GpuFound), "that there is none was found before"
     known = version_numbers(gpu.cuda)
     if isinstance(library, LibraryFound) and library.cuda_major is not None and known[0] < library.cuda_major:
@@ -105,11 +113,6 @@ def _driver_obstacle(
         return Obstacle(
             f"{library.title} is made for CUDA {library.cuda_major}, the driver here knows CUDA {gpu.cuda}",
             f"Update the driver{f' ({newer})' if newer else ''}",
-        )
-    if plan.driver is not None and known < version_numbers(plan.driver):
-        return Obstacle(
-            f"built beside a driver with CUDA {plan.driver}, the one here knows CUDA {gpu.cuda}",
-            f"Update the driver, or build the plan again: {engine.again}",
         )
     return None
 

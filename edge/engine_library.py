@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from edge import dpkg
 from edge.engine_record import is_same_version
 
 LibraryKind = Literal["tensorrt", "tensorrt-rtx"]
 
-DPKG_STATUS = Path("/var/lib/dpkg/status")
+DPKG_STATUS = Path("/") / dpkg.STATUS
 
 TITLES: dict[LibraryKind, str] = {"tensorrt": "TensorRT", "tensorrt-rtx": "TensorRT-RTX"}
 MODULES: dict[LibraryKind, str] = {"tensorrt": "tensorrt", "tensorrt-rtx": "tensorrt_rtx"}
@@ -27,8 +28,8 @@ _DISTRIBUTIONS: dict[LibraryKind, dict[str, int | None]] = {
 }
 INSTALL: dict[LibraryKind, str] = {
     "tensorrt": "On a Jetson: sudo apt-get install python3-libnvinfer, and a virtual environment with --system-site-packages "
-    "(./install.sh makes one); beside a CUDA GPU: pip install tensorrt",
-    "tensorrt-rtx": "Install it (x86-64, Python 3.11 or newer): ./install.sh --with rtx, or pip install 'edge-zero[rtx]'",
+    "(./install.sh makes one); beside a CUDA GPU: pip install tensorrt-cu13, with a driver older than 580 tensorrt-cu12",
+    "tensorrt-rtx": "Install it (x86-64, Python 3.11 or newer): ./install.sh --with rtx, or pip install tensorrt-rtx-cu13",
 }
 # Debian packages of the bindings, which JetPack brings: 10.3.0.30-1+cuda12.5
 _DEBIAN_PACKAGE = "python3-libnvinfer"
@@ -107,16 +108,5 @@ def _module_version(kind: LibraryKind, module: Path) -> LibraryFound | None:
 
 def _debian_package(status: Path) -> LibraryFound | None:
     """The bindings for the system's Python, where Debian's list has them as installed."""
-    try:
-        text = status.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    begin = f"\n{text}".find(f"\nPackage: {_DEBIAN_PACKAGE}\n")
-    if begin < 0:
-        return None
-    paragraph = text[begin:].partition("\n\n")[0]
-    fields = dict(line.split(": ", 1) for line in paragraph.splitlines() if ": " in line and not line.startswith(" "))
-    match = _DEBIAN_VERSION.fullmatch(fields.get("Version", ""))
-    if match is None or not fields.get("Status", "").endswith(" installed"):
-        return None
-    return LibraryFound("tensorrt", match["version"], int(match["cuda"]))
+    match = _DEBIAN_VERSION.fullmatch(dpkg.installed_version(status, _DEBIAN_PACKAGE) or "")
+    return None if match is None else LibraryFound("tensorrt", match["version"], int(match["cuda"]))

@@ -16,6 +16,7 @@ _CAPABILITY = re.compile(r"[0-9]{1,2}\.[0-9]")
 _DTYPES = ("bool", "int4", "int8", "uint8", "int32", "int64", "float16", "bfloat16", "float32")
 
 _LONGEST_NAME = 255  # characters
+LARGEST_FLOAT16 = 65504.0
 _LONGEST_NOTE = 4096
 _MOST_AXES = 8  # Dims::MAX_DIMS of TensorRT
 _LARGEST_AXIS = (1 << 31) - 1  # TensorRT counts elements of a tensor so far
@@ -106,7 +107,8 @@ class PlanRecord:
     path: str  # in the package
     graph_sha256: str  # which of the graphs it was built from
     version: str  # of the library that built it, which alone can read it: 10.16.2.10
-    driver: str | None  # CUDA version of the driver beside which it was built; None: there was none
+    driver: str | None  # CUDA version of the driver with which it was built and tuned; None: without one (TensorRT-RTX)
+    device: str | None  # on which it was built, and which alone runs it: edge.machine.Machine.device; None: any of its SM
     plugins: dict[str, str]  # name: SHA-256 of the code that the plan calls
     note: str  # what the builder had to do otherwise than asked, in words; "" for nothing
 
@@ -115,6 +117,8 @@ class PlanRecord:
         _check_version("version", self.version, _FULL_VERSION)
         if self.driver is not None:
             _check_version("driver", self.driver, _VERSION)
+        if self.device is not None:
+            _check_name("device", self.device)
         check_range("plugins", len(self.plugins), 0, _MOST_PLUGINS)
         for name, digest in self.plugins.items():
             _check_name("plugin", name)
@@ -131,6 +135,7 @@ class EngineRecord:
     weights_sha256: str  # of the weights that the graphs read
     graphs: tuple[GraphRecord, ...]
     plan: PlanRecord | None  # None: `edge build NAME.edge --finish` on the device makes it
+    largest_activation: float  # magnitude, over a text; float16 holds 65,504
     note: str  # what the build left out, and why, in words; "" for nothing
 
     @property
@@ -144,9 +149,14 @@ class EngineRecord:
         if not _CAPABILITY.fullmatch(self.sm):
             raise ValueError(f"sm: {self.sm[:40]!r} is no compute capability, which looks like 8.6")
         check_range("graphs", len(self.graphs), 1, _MOST_GRAPHS)
+        check_range("largest_activation", self.largest_activation, 0.0, LARGEST_FLOAT16)
         check_range("note", len(self.note), 0, _LONGEST_NOTE)
         if self.plan is not None and self.plan.graph_sha256 not in {graph.sha256 for graph in self.graphs}:
             raise ValueError("engine.plan.graph_sha256: is none of the graphs")
+        if self.plan is not None and (self.plan.device is None) != (self.kind == "tensorrt-rtx"):
+            raise ValueError(
+                "engine.plan.device: plans of TensorRT are for one device, those of TensorRT-RTX for any of their SM"
+            )
 
 
 def version_numbers(version: str) -> tuple[int, ...]:

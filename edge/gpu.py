@@ -7,7 +7,6 @@ that has called cuInit must not fork any more, and because the driver takes memo
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edge import gpu_driver
+from edge.exit_codes import ending
 from edge.jsons import read_json
 from edge.units import human_bytes
 
@@ -105,7 +105,7 @@ def probe_gpu(library: Path | None = None, *, seconds: float = _LONGEST_PROBE) -
     finally:
         _end(process)
     if process.returncode != 0:
-        fact = f"the NVIDIA driver ended the process that asked it ({_ending(process.returncode)})"
+        fact = f"the NVIDIA driver ended the process that asked it ({ending(process.returncode)})"
         return NoGpu(fact, _RESTART)
     return _read(answer)
 
@@ -118,15 +118,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.wait(1.0)
     assert process.stdout is not None
     process.stdout.close()
-
-
-def _ending(code: int) -> str:
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return signal.Signals(-code).name
-    except ValueError:  # a real-time signal
-        return f"signal {-code}"
 
 
 def _read(text: bytes) -> GpuFound | NoGpu:

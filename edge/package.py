@@ -127,10 +127,12 @@ class Package:
                 f"{self.path}: built for {target!r}, this version knows: {', '.join(names)}. "
                 f"Rebuild for one: {self.manifest.build_command_for('TARGET')}"
             )
-        engines = load_device(target).engines
-        if self.engine_kind not in engines:
-            fact = f"holds a {self.engine_kind} engine, {target} runs: {', '.join(engines)}"
+        profile, engine = load_device(target), self.manifest.engine
+        if self.engine_kind not in profile.engines:
+            fact = f"holds a {self.engine_kind} engine, {target} runs: {', '.join(profile.engines)}"
             raise self._damaged(self.path / FILE_NAME, fact)
+        if engine is not None and profile.gpu is not None and engine.sm != profile.gpu.sm:
+            raise self._damaged(self.path / FILE_NAME, f"holds an engine for sm {engine.sm}, {target} has sm {profile.gpu.sm}")
 
     def _check_engine_files(self) -> None:
         manifest, engine = self.manifest, self.manifest.engine

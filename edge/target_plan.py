@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from edge.build_memory import BuildStep, build_step
+from edge.build_memory import BuildStep, build_step, limits_at_hand
 from edge.devices import DeviceProfile, EngineKind, Gpu
+from edge.jetpacks import JetPackStep, jetpack_steps
 from edge.planner import MemoryPlan, MemorySizes, largest_context, plan_memory
 from edge.presets import PRESETS, SEQUENCES, Preset, PresetName, linear_bytes, paged_bytes
 from edge.roofline import Speed, Work, estimate_speeds, prefill_operations
@@ -38,7 +39,7 @@ class PresetPlan:
     preset: PresetName
     layout: str  # linear: one tensor a layer; paged: pages, which windows give back
     bits: float  # of an element of K or V, scales counted
-    pool: int  # bytes at the planned context
+    pool: int  # bytes at the planned context; of pages, those alone: the slabs that a pool is cut into take a few percent more
     largest_context: int | None  # that fits with it; None: none does
     ready: bool  # this version's engines can do it; False: planned for the paged engine
 
@@ -55,6 +56,7 @@ class TargetPlan:
     host_apart: int  # bytes of the process in the host's memory; 0 where memory is unified, since the plan counts them
     estimates: dict[str, str]  # row of the memory plan that is no exact number: how it was arrived at
     build: BuildStep | None  # None: the plan stands already
+    jetpacks: tuple[JetPackStep, ...]  # who does that step, on a board; (): not a board, or the plan stands already
     presets: tuple[PresetPlan, ...]
     speeds: tuple[Speed, ...]  # estimates, at the full planned context
 
@@ -83,11 +85,13 @@ def plan_target(
         workspace=lambda tokens: workspace_bytes(spec, tokens, min(defaults.prefill_tokens, tokens)),
         host=host if gpu.unified else 0,
         runtime=gpu.runtime_bytes,
-        system=gpu.system_bytes if now is None else 0,
+        # MemAvailable is without what the system keeps; the memory of a card is told in use or not.
+        system=0 if now is not None and gpu.unified else gpu.system_bytes,
     )
     available = gpu.memory_bytes - gpu.reserved_bytes if now is None else now.memory
     memory = plan_memory(sizes, context=context, longest_context=longest_context, available=available)
-    there = now.host if now is not None else available - gpu.system_bytes if gpu.unified else None
+    there = now.host if now is not None else gpu.usable_bytes if gpu.unified else None
+    limits = gpu.build if now is None else limits_at_hand(profile, now.memory)
     work = Work(weights.read, memory.pool, prefill_operations(spec, context))
     return TargetPlan(
         title=profile.title,
@@ -97,7 +101,8 @@ def plan_target(
         available_source="the profile: all but what firmware and driver keep" if now is None else now.source,
         host_apart=0 if gpu.unified else host,
         estimates=_estimates(profile, gpu, memory),
-        build=None if is_built else build_step(kind, gpu, weights.stored, here=here, there=there),
+        build=None if is_built else build_step(kind, gpu, weights.stored, here=here, there=there, limits=limits),
+        jetpacks=() if is_built else jetpack_steps(profile),
         presets=_presets(spec, sizes, memory, longest_context),
         speeds=estimate_speeds(work, gpu, step),
     )

@@ -29,9 +29,17 @@ class Stage:
     requantise: bool
     exported: ExportReport  # the portable ONNX of the tier in float32, in `scratch`
     target: str  # a device profile
-    context: int | None  # what the user asked for; None: the device's default
+    context: int | None  # of the caches; None: an engine that takes any
     ignore_budget: bool
     progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class BuilderUse:
+    """What the process took in which a library made the plan."""
+
+    peak_bytes: int  # resident
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +53,7 @@ class BuiltEngine:
     libraries: tuple[str, ...]  # distributions whose versions belong in the manifest, beside those of every build
     role: Role  # what `open_tested` gives
     open_tested: TestedOpener
+    builder: BuilderUse | None  # None: no library built here
 
 
 @dataclass(frozen=True, slots=True)

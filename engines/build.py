@@ -13,7 +13,7 @@ import numpy as np
 from calibration.tiers import Tier, load_tier
 from edge import __version__, contract
 from edge.devices import EngineKind, choose_engine, load_device
-from edge.errors import BuildError
+from edge.errors import BuildError, EdgeError
 from edge.hashes import file_sha256
 from edge.manifest import (
     FILE_NAME,
@@ -26,14 +26,16 @@ from edge.manifest import (
     from_json,
     to_json,
 )
+from edge.package import Package
 from edge.progress import Progress, SilentProgress
-from engines.backend import Backend, BuiltEngine, Stage
+from engines.backend import Backend, BuilderUse, BuiltEngine, Stage
 from engines.build_report import BuildReport
+from engines.contexts import engine_context
 from engines.cpu.backend import CPU
 from engines.partial_package import partial_package
 from engines.portable.export import write_portable
 from engines.portable.metadata import ExportReport
-from engines.sizes import build_bytes, check_build_budget
+from engines.sizes import build_bytes, check_build_budget, check_build_room
 from engines.sources.base import Source, open_source
 from engines.sources.gguf_tokenizer import write_tokenizer
 from engines.tensorrt.backend import TENSORRT, TENSORRT_RTX
@@ -68,20 +70,32 @@ def build_package(request: BuildRequest, progress: Progress | None = None) -> Bu
     progress = progress or SilentProgress()
     kind = check_engine_kind(request.target, request.engine)
     if request.out.exists() and not request.force:
-        raise BuildError(f"{request.out}: stands there already. Replace it with --force, or choose another -o")
+        raise BuildError(
+            f"{request.out}: stands there already{_kind_of(request.out)}. Replace it with --force, or choose another -o"
+        )
     recipe = load_tier(request.tier)
     source = open_source(request.model)
     defaults = load_device(request.target).defaults
-    context = request.context or (defaults.context if defaults else None)
+    context = engine_context(source.spec, request.context, defaults.context) if defaults else None
     planned = build_bytes(source, recipe, request.requantise, kind, context)
     if not request.ignore_budget:
         check_build_budget(planned, request.model_name)
     with partial_package(Path(os.path.abspath(request.out))) as folder:
-        manifest = _fill(folder, request, kind, source, recipe, progress)
+        check_build_room(request.out, source, recipe, request.requantise, kind)
+        manifest, builder = _fill(folder, request, kind, source, recipe, context, progress)
         text = to_json(manifest)
         assert from_json(text, FILE_NAME) == manifest, "a manifest must be read as it was written"
         (folder / FILE_NAME).write_text(text, encoding="utf-8")
-    return BuildReport(request.out, manifest, request.model.stat().st_size, planned)
+    return BuildReport(request.out, manifest, request.model.stat().st_size, planned, builder)
+
+
+def _kind_of(path: Path) -> str:
+    """What a package is, in parentheses; nothing where it does not open."""
+    try:
+        manifest = Package.open(path, force=True).manifest
+    except EdgeError:
+        return ""
+    return f" ({manifest.tier} for {manifest.target})"
 
 
 def check_engine_kind(target: str, asked: EngineKind | None) -> EngineKind:
@@ -92,8 +106,16 @@ def check_engine_kind(target: str, asked: EngineKind | None) -> EngineKind:
     return kind
 
 
-def _fill(folder: Path, request: BuildRequest, kind: EngineKind, source: Source, recipe: Tier, progress: Progress) -> Manifest:
-    """All files of the package but the manifest, which is returned."""
+def _fill(
+    folder: Path,
+    request: BuildRequest,
+    kind: EngineKind,
+    source: Source,
+    recipe: Tier,
+    context: int | None,
+    progress: Progress,
+) -> tuple[Manifest, BuilderUse | None]:
+    """All files of the package but the manifest, which is returned, with what a builder took."""
     (folder / "tokenizer").mkdir()
     write_tokenizer(source.metadata.tokenizer, folder / "tokenizer", str(request.model))
     _write_licence(source, folder)
@@ -109,7 +131,7 @@ def _fill(folder: Path, request: BuildRequest, kind: EngineKind, source: Source,
         requantise=request.requantise,
         exported=exported,
         target=request.target,
-        context=request.context,
+        context=context,
         ignore_budget=request.ignore_budget,
         progress=progress,
     )
@@ -126,7 +148,7 @@ def _fill(folder: Path, request: BuildRequest, kind: EngineKind, source: Source,
     )
     _write_reference(found, folder)
     shutil.rmtree(scratch)
-    return Manifest(
+    manifest = Manifest(
         format_version=FORMAT_VERSION,
         contract_version=contract.VERSION,
         spec=source.spec,
@@ -145,6 +167,7 @@ def _fill(folder: Path, request: BuildRequest, kind: EngineKind, source: Source,
         reference=found.prompts,
         engine=engine.record,
     )
+    return manifest, engine.builder
 
 
 def _tensor_reports(exported: ExportReport, engine: BuiltEngine) -> tuple[TensorReport, ...]:

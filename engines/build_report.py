@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from edge.engine_record import EngineRecord
+from edge.engine_record import LARGEST_FLOAT16, EngineRecord
 from edge.manifest import Manifest, Verdict
 from edge.units import human_bytes
+from engines.backend import BuilderUse
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,8 @@ class BuildReport:
     path: Path
     manifest: Manifest
     source_bytes: int  # of the model file
-    planned_bytes: int  # the most that the build should have held
+    planned_bytes: int  # the most that the build should have held, the builder's process counted
+    builder: BuilderUse | None  # None: no library built here
 
     @property
     def passed(self) -> bool:
@@ -53,6 +56,8 @@ class BuildReport:
             "engine": None if m.engine is None else asdict(m.engine),
             "next_step": self.next_step,
             "planned_bytes": self.planned_bytes,
+            "builder_peak_bytes": None if self.builder is None else self.builder.peak_bytes,
+            "builder_seconds": None if self.builder is None else self.builder.seconds,
             "bits_per_weight": m.bits_per_weight,
             "bytes": self.bytes,
             "tensors": dict(Counter(t.kind for t in m.tensors)),
@@ -81,6 +86,8 @@ class BuildReport:
             lines.append(f"  {m.engine.note}")
         if m.verdicts.graph is not None:
             lines.append(f"  the graph, in ONNX Runtime, against its weights in float32: {_figures(m.verdicts.graph)}")
+            assert m.engine is not None, "a graph is an engine's"
+            lines.append(f"  largest activation {m.engine.largest_activation:,.0f}; float16 holds {LARGEST_FLOAT16:,.0f}")
         else:
             lines.append(f"  engine{activations(m)} against its own weights in float32: {_figures(m.verdicts.engine)}")
         lines.append(f"  weights against the source's, both in float32: {_figures(m.verdicts.tier)}")
@@ -102,7 +109,8 @@ class BuildReport:
         record = self.manifest.engine
         if record is None or record.plan is not None:
             return None
-        return f"the last step runs on the device: copy {self.path.name} there, then: edge build {self.path.name} --finish"
+        name = shlex.quote(self.path.name)
+        return f"the last step runs on the device: copy {name} there, then: edge build {name} --finish"
 
 
 def activations(manifest: Manifest) -> str:

@@ -1,9 +1,11 @@
-"""A lock file that one build or export of a name holds. Owns: the lock. Needs: a folder. Never: what is written."""
+"""A lock file that one build or export of a name holds. Owns: the lock, its end. Needs: a folder. Never: what is written."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from edge.errors import BuildError
@@ -32,3 +34,15 @@ def lock_file(path: Path, out: Path, what: str) -> int:
         os.close(descriptor)
         raise BuildError(f"{out}: cannot be locked ({error.strerror}). Choose a folder on another disk with -o") from error
     return descriptor
+
+
+@contextmanager
+def hold_lock(path: Path, out: Path, what: str) -> Iterator[None]:
+    """As lock_file, for the body. The file goes before the lock does, or two could hold locks of one name."""
+    lock = lock_file(path, out, what)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            path.unlink()
+        os.close(lock)

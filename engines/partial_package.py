@@ -15,7 +15,7 @@ from pathlib import Path
 
 from edge.errors import BuildError
 from edge.manifest import FILE_NAME
-from engines.locks import lock_file
+from engines.locks import hold_lock
 
 
 @contextmanager
@@ -26,23 +26,20 @@ def partial_package(out: Path) -> Iterator[Path]:
     """
     _check_place(out)
     partial = out.with_name(f".{out.name}.partial")
-    lock = lock_file(_lock_path(out), out, "build")
-    try:
-        if _old(out).exists() and not out.exists():
-            _old(out).rename(out)  # a build was killed between its two renames
-        _remove(partial)
-        partial.mkdir()
-        yield partial
-        _publish(partial, out)
-    except OSError as error:
-        raise BuildError(
-            f"{error.filename or out}: {error.strerror or error}. Check permissions and free space, or choose another -o"
-        ) from error
-    finally:
-        _remove(partial)
-        with suppress(OSError):
-            _lock_path(out).unlink()
-        os.close(lock)
+    with hold_lock(_lock_path(out), out, "build"):
+        try:
+            if _old(out).exists() and not out.exists():
+                _old(out).rename(out)  # a build was killed between its two renames
+            _remove(partial)
+            partial.mkdir()
+            yield partial
+            _publish(partial, out)
+        except OSError as error:
+            raise BuildError(
+                f"{error.filename or out}: {error.strerror or error}. Check permissions and free space, or choose another -o"
+            ) from error
+        finally:
+            _remove(partial)
 
 
 def _check_place(out: Path) -> None:

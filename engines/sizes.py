@@ -1,15 +1,19 @@
-"""What a package will weigh, before it is built. Owns: the sizes of a CPU engine from a source and a tier. Needs: source,
-tiers, the native core's arithmetic. Never: writes."""
+"""What a build and a CPU engine will take, before there is one. Owns: the memory of a build of any kind, the sizes of a CPU
+engine from a source and a tier. Needs: source, tiers, the native core's arithmetic. Never: writes."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 from calibration.tiers import Tier
+from edge.build_memory import builder_bytes
 from edge.config import InferenceConfig
 from edge.contract import SEAL_TOKENS, WEIGHT_ALIGN
 from edge.devices import EngineKind, load_device
-from edge.errors import BudgetError, RequestError
+from edge.errors import BudgetError, BuildError
 from edge.executors.cpu_plan import CpuPlan, PlanStep, PlanTensor
 from edge.executors.native import available_threads, load_core
 from edge.footprint import engine_sizes
@@ -17,10 +21,12 @@ from edge.manifest import Limits
 from edge.monitors.memory import machine_memory
 from edge.planner import MemoryPlan, plan_memory
 from edge.units import human_bytes
+from engines.contexts import wanted_context
 from engines.portable.convert import Converter
 from engines.portable.storage import StoredTensor, stored_form
 from engines.sources.base import Source
 
+_KERNEL_BYTES = 20_000_000  # of a plan of TensorRT-RTX 1.7, beside the weights: 16 to 32 MB for the models that were tried
 BUILD_BYTES = 300 << 20  # interpreter with onnx and ONNX Runtime, and the blocks in which tensors stream
 
 
@@ -36,11 +42,7 @@ def model_plan(
 ) -> MemoryPlan:
     """The memory table that the package of `source` would have. Reads one row of every tensor."""
     spec, config = source.spec, InferenceConfig.load()
-    wanted = min(config.context, spec.context_length) if context is None else context
-    if wanted > spec.context_length:
-        raise RequestError(
-            f"{spec.name}: a context of {wanted}, the model has {spec.context_length}. Use --context {spec.context_length}"
-        )
+    wanted = wanted_context(spec, context, config.context)
     limits = Limits(wanted, max(config.max_step_tokens, sequences), sequences, sequences)
     host = load_device(target).host
     sizes = engine_sizes(
@@ -56,7 +58,8 @@ def model_plan(
 
 def build_bytes(source: Source, tier: Tier, requantise: bool, kind: EngineKind, context: int | None) -> int:
     """The most that a build of `source` should hold: the proof runs two models in ONNX Runtime beside the engine, or beside
-    the graph of an engine that is for other hardware, whose caches have `context` rows (None: at most the model's)."""
+    the graph of an engine that is for other hardware, whose caches have `context` rows (None: at most the model's). Before
+    that TensorRT-RTX makes its plan, in a process of its own."""
     spec = source.spec
     engine = planned_engine(source, tier, requantise)
     # What ONNX Runtime holds of a model: its weights, packed once more for its kernels, and the head as float32.
@@ -65,11 +68,26 @@ def build_bytes(source: Source, tier: Tier, requantise: bool, kind: EngineKind, 
     shared = BUILD_BYTES + engine.weight_bytes + 2 * session + 4 * logits
     if kind == "cpu":
         return shared
-    # ONNX Runtime has no float16 kernels here: caches pass through it in float32, and int8 matrices stay dequantised.
-    wide = sum(t.outputs * t.inputs for t in engine.tensors if t.kind == "int8" and t.name.startswith("layers."))
+    # ONNX Runtime has no float16 kernels here: caches and matrices of the layers that are not int4 are in float32 there.
+    wide = sum(t.outputs * t.inputs for t in engine.tensors if t.kind in ("int8", "fp16") and t.name.startswith("layers."))
     rows = min(context or spec.context_length, spec.context_length)
     caches = 4 * 2 * len(spec.layers) * spec.num_kv_heads * spec.head_dim * rows
-    return shared + 4 * wide + caches
+    proof = shared + 4 * wide + caches
+    return proof if kind == "tensorrt" else max(proof, BUILD_BYTES + builder_bytes(kind, engine.weight_bytes))
+
+
+def check_build_room(out: Path, source: Source, tier: Tier, requantise: bool, kind: EngineKind) -> None:
+    """BuildError where the disk of `out` cannot hold what a build writes at its fullest: exports, weights, engine."""
+    engine = planned_engine(source, tier, requantise).weight_bytes
+    # cpu: the export of the tier, and the engine. GPUs: exports in float32 and float16, and the lowered weights beside them;
+    # TensorRT-RTX adds its plan. The source's own export, which a tier that rounds needs, comes when some of these are gone.
+    needed = {"cpu": 2 * engine, "tensorrt": 3 * engine, "tensorrt-rtx": 4 * engine + _KERNEL_BYTES}[kind]
+    free = shutil.disk_usage(os.path.abspath(out.parent)).free
+    if free < needed:
+        raise BuildError(
+            f"{out}: building it takes up to {human_bytes(needed)} of disk, {human_bytes(free)} are free there. "
+            "Free some space, or choose another place with -o"
+        )
 
 
 def check_build_budget(needed: int, name: str) -> None:

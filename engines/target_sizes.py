@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from calibration.tiers import Tier
 from edge.devices import EngineKind, load_device
-from edge.errors import RequestError
 from edge.machine import device_now
 from edge.monitors.memory import machine_memory
 from edge.target_plan import TargetPlan, Weights, plan_target
+from engines.contexts import wanted_context
 from engines.portable.convert import Converter
 from engines.portable.storage import StoredTensor
 from engines.sizes import planned_forms
@@ -23,11 +23,7 @@ def model_target_plan(
     """The plan of an engine of `kind` that would be built from `source` for `target`. Reads one row of every tensor."""
     spec, profile = source.spec, load_device(target)
     assert profile.gpu is not None and profile.defaults is not None, f"{target}: no GPU"
-    wanted = min(profile.defaults.context, spec.context_length) if context is None else context
-    if wanted > spec.context_length:
-        raise RequestError(
-            f"{spec.name}: a context of {wanted}, the model has {spec.context_length}. Use --context {spec.context_length}"
-        )
+    wanted = wanted_context(spec, context, profile.defaults.context)
     return plan_target(
         profile,
         kind,

@@ -37,6 +37,13 @@ FAR = 2 * SEAL_TOKENS  # where attention has merged blocks, at least; behind a w
 
 Role = Literal["engine", "graph"]  # which verdict of the manifest it is
 
+# What logits that are not finite say, where those of the weights in float32 are.
+_OVERFLOWS: dict[Role | Literal["tier"], str] = {
+    "engine": "The weights in float32 give finite ones. Build another tier: --tier fp16",
+    "graph": "The weights in float32 give finite ones. Build for the CPU, which computes in that: --target cpu",
+    "tier": "The source's weights are damaged: fetch the model again",
+}
+
 
 class Tested(Protocol):
     """What is compared with the reference."""
@@ -60,11 +67,12 @@ class Measured:
 
     def verdicts(self, tier: Tier, role: Role) -> Verdicts:
         """All, under the limits of the tier; what was tested is the engine or its graph."""
-        tested = _judge(self.tested, tier.engine_limits, self.windows)
+        weights = _judge("tier", self.tier, tier.source_limits, self.windows)  # first: what overflows here overflows in both
+        tested = _judge(role, self.tested, tier.engine_limits, self.windows)
         return Verdicts(
             engine=tested if role == "engine" else None,
             graph=tested if role == "graph" else None,
-            tier=_judge(self.tier, tier.source_limits, self.windows),
+            tier=weights,
         )
 
 
@@ -130,13 +138,13 @@ def prove(
         return _measure(tested, reference, original, windows, progress)
 
 
-def _judge(found: Comparison, limits: TierLimits, windows: Sequence[Sequence[int]]) -> Verdict:
+def _judge(of: Role | Literal["tier"], found: Comparison, limits: TierLimits, windows: Sequence[Sequence[int]]) -> Verdict:
     """The verdict of a comparison under the limits of a tier. BuildError where there is no figure to judge."""
     figures = (found.kl_mean, found.top1, found.perplexity_ratio)
     if not all(math.isfinite(figure) for figure in figures):
         raise BuildError(
-            f"verdict: the logits overflow (KL {found.kl_mean}, perplexity x{found.perplexity_ratio}). "
-            "The source's weights are damaged: fetch the model again"
+            f"verdict of the {of}: its logits overflow (KL {found.kl_mean}, perplexity x{found.perplexity_ratio}). "
+            f"{_OVERFLOWS[of]}"
         )
     held = VerdictLimits(limits.mean_kl, limits.top1, limits.perplexity_ratio)
     return Verdict(

@@ -102,6 +102,7 @@ class DeviceReport:
     def _again_lines(again: GraphAgain) -> list[str]:
         same = "has the same graphs and weights" if not again.differing else f"differs in {', '.join(again.differing)}: FAILED"
         lines = [f"  the model, exported and lowered again, {same}"]
+        lines += [f"  {name}: not compared, since their scales were observed" for name in again.not_compared]
         for name, verdict in (("graph", again.verdicts.graph), ("tier", again.verdicts.tier)):
             assert verdict is not None, "both are measured"
             lines.append(f"  the {name} verdict now: {verdict_figures(verdict)}: {'passed' if verdict.passed else 'FAILED'}")

@@ -33,6 +33,7 @@ class GraphAgain:
 
     verdicts: Verdicts
     differing: tuple[str, ...]  # what has another hash than in the manifest: weights, the graph for TensorRT 10.15 ...
+    not_compared: tuple[str, ...]  # graphs with int8 activations: scales that were observed vary by machine
 
 
 def measure_engine_again(package: Package, model: Path, progress: Progress) -> Verdicts:
@@ -58,20 +59,22 @@ def measure_graph_again(package: Package, model: Path, progress: Progress) -> Gr
             again.folder / "graphs",
             progress,
         )
-        found = {_graph_name(record.kind, graph.since): graph.sha256 for graph in lowered.graphs}
+        found = {_graph_name(record.kind, graph.since, graph.activations): graph.sha256 for graph in lowered.graphs}
         found["the weights"] = lowered.weights_sha256
         verdicts = again.prove(linear_graph(lowered, package.spec), "graph")
-    return GraphAgain(verdicts, tuple(what for what, digest in _hashes(record).items() if found.get(what) != digest))
+    built = _hashes(record, "float16") | {"the weights": record.weights_sha256}
+    differing = tuple(what for what, digest in built.items() if found.get(what) != digest)
+    return GraphAgain(verdicts, differing, not_compared=tuple(_hashes(record, "int8")))
 
 
-def _hashes(record: EngineRecord) -> dict[str, str]:
-    """What is lowered again, by name. Graphs with int8 activations depend on observed scales too, and are not."""
-    graphs = [graph for graph in record.graphs if graph.activations == "float16"]
-    return {_graph_name(record.kind, graph.since): graph.sha256 for graph in graphs} | {"the weights": record.weights_sha256}
+def _hashes(record: EngineRecord, activations: str) -> dict[str, str]:
+    """Of its graphs with such activations, by name."""
+    graphs = [graph for graph in record.graphs if graph.activations == activations]
+    return {_graph_name(record.kind, graph.since, activations): graph.sha256 for graph in graphs}
 
 
-def _graph_name(kind: str, since: str) -> str:
-    return f"the graph for {kind} {since}"
+def _graph_name(kind: str, since: str, activations: str) -> str:
+    return f"the graph for {kind} {since}{'' if activations == 'float16' else f' with {activations} activations'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +119,33 @@ def _exported(package: Package, model: Path, measured: Verdict | None, progress:
             f"{package.path}: built from a file with SHA-256 {manifest.source.sha256[:16]}, {model} has {digest[:16]}. "
             f"Give the file that it was built from ({manifest.source.name}), or build again"
         )
-    # The exports of the tier, and that of the source, which may be wider; room is asked for here, where its place is known.
-    needed = 3 * max(model.stat().st_size, sum(tensor.bytes for tensor in manifest.tensors))
+    source, tier = open_source(model), load_tier(manifest.tier)
+    needed = _scratch_bytes(source, tier, manifest.requantised, is_lowered=manifest.engine is not None)
     free = shutil.disk_usage(tempfile.gettempdir()).free
     if free < needed:
         raise PackageError(
             f"{tempfile.gettempdir()}: {free / 1e6:.0f} MB free, the reference takes {needed / 1e6:.0f} MB there. "
             "Free some, or set TMPDIR to a folder on another disk"
         )
-    source, tier = open_source(model), load_tier(manifest.tier)
     with tempfile.TemporaryDirectory(prefix="edge-verify-") as scratch:
         folder = Path(scratch)
         exported = write_portable(source, tier, folder / "tier.onnx", progress=progress, requantise=manifest.requantised)
         yield _Again(package, folder, source, tier, exported, measured, progress)
+
+
+def _scratch_bytes(source: Source, tier: Tier, requantise: bool, *, is_lowered: bool) -> int:
+    """The most that the exports of a proof hold on the disk: the tier's and, where a weight differs, the source's in float32;
+    for a graph also the tier's in float16, and what that is lowered to. Reads one row of every tensor."""
+    from engines.portable.convert import Converter
+    from engines.portable.data import plan_layout
+    from engines.portable.partial import GRAPH_BYTES
+    from engines.sizes import planned_forms
+    from engines.sources.exact import ExactSource
+    from engines.target_sizes import lowered_bytes
+
+    exports = [Converter(source, tier, requantise, "float32"), Converter(ExactSource(source), None, False, "float32")]
+    if is_lowered:
+        exports.append(Converter(source, tier, requantise, "float16"))
+    forms = [list(planned_forms(source, converter)) for converter in exports]
+    lowered = sum(lowered_bytes(form) for form in forms[-1]) if is_lowered else 0
+    return sum(plan_layout(tensors).nbytes + GRAPH_BYTES for tensors in forms) + lowered

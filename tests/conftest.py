@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -14,10 +18,14 @@ from edge.errors import PullError
 from edge.progress import SilentProgress
 from edge.pull import pull_model
 
+if TYPE_CHECKING:
+    from engines.build_report import BuildReport
+
 settings.register_profile("untimed", deadline=None)  # the machine is shared: a slow example is no failure
 settings.load_profile("untimed")
 
 VERIFY_TOKENS = 1100  # more than a window of the text, and twice the window of Gemma
+FEW_TOKENS = 128
 
 
 def _pulled(name: str) -> Path:
@@ -54,41 +62,64 @@ def gemma3_gguf() -> Path:
 @pytest.fixture(scope="session")
 def smollm2_package(smollm2_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """SmolLM2 as an int4 package for the cpu target, proved on little text. Do not change it."""
-    return _built(smollm2_gguf, "smollm2-135m-instruct", tmp_path_factory)
+    return _built(smollm2_gguf, "smollm2-135m-instruct", tmp_path_factory).path
 
 
 @pytest.fixture(scope="session")
 def gemma3_package(gemma3_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Gemma-3-270M as an int4 package for the cpu target; its text crosses the sliding window. Do not change it."""
-    return _built(gemma3_gguf, "gemma-3-270m", tmp_path_factory)
+    return _built(gemma3_gguf, "gemma-3-270m", tmp_path_factory).path
 
 
 @pytest.fixture(scope="session")
-def smollm2_a10_package(smollm2_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def smollm2_a10_build(rtx: None, smollm2_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> BuildReport:
     """SmolLM2 as an int4 package for the a10 target, its plan by TensorRT-RTX. Do not change it."""
-    _need_rtx()
-    return _built(smollm2_gguf, "smollm2-135m-instruct", tmp_path_factory, "a10")
+    return _built(smollm2_gguf, "smollm2-135m-instruct", tmp_path_factory, target="a10")
 
 
 @pytest.fixture(scope="session")
-def gemma3_a10_package(gemma3_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def gemma3_a10_build(rtx: None, gemma3_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> BuildReport:
     """Gemma-3-270M as an int4 package for the a10 target, its plan by TensorRT-RTX. Do not change it."""
-    _need_rtx()
-    return _built(gemma3_gguf, "gemma-3-270m", tmp_path_factory, "a10")
+    return _built(gemma3_gguf, "gemma-3-270m", tmp_path_factory, target="a10")
 
 
-def _need_rtx() -> None:
-    pytest.importorskip("tensorrt_rtx", reason="needs the rtx extra: tensorrt-rtx-cu13")
+@pytest.fixture(scope="session", params=["int8", "fp16"])
+def smollm2_wide_a10_build(
+    rtx: None, smollm2_gguf: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> BuildReport:
+    """SmolLM2 in the tiers of more bits for the a10 target, proved on as much text as a slow reference allows."""
+    return _built(smollm2_gguf, "smollm2-135m-instruct", tmp_path_factory, request.param, "a10", tokens=FEW_TOKENS)
 
 
-def _built(model: Path, name: str, folders: pytest.TempPathFactory, target: str = "cpu") -> Path:
+@pytest.fixture(scope="session")
+def is_whole() -> bool:
+    """Whether CI installed here all that any test needs, so that a test without it must fail rather than skip."""
+    is_ours = platform.machine() == "x86_64" and sys.version_info >= (3, 11) and find_spec("onnxruntime") is not None
+    return os.environ.get("CI") == "true" and is_ours
+
+
+@pytest.fixture(scope="session")
+def rtx(is_whole: bool) -> None:
+    """TensorRT-RTX."""
+    if not is_whole:
+        pytest.importorskip("tensorrt_rtx", reason="needs the rtx extra: tensorrt-rtx-cu13")
+    import_module("tensorrt_rtx")
+
+
+def _built(
+    model: Path,
+    name: str,
+    folders: pytest.TempPathFactory,
+    tier: str = "int4",
+    target: str = "cpu",
+    tokens: int = VERIFY_TOKENS,
+) -> BuildReport:
     pytest.importorskip("edge._core", reason="needs the native core: pip install .")
     pytest.importorskip("onnxruntime", reason="needs the build extra")
     from engines.build import BuildRequest, build_package
 
     out = folders.mktemp("package") / f"{name}.edge"
-    build_package(BuildRequest(model, name, "int4", target, out, verify_tokens=VERIFY_TOKENS))
-    return out
+    return build_package(BuildRequest(model, name, tier, target, out, verify_tokens=tokens))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -98,5 +129,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         fixtures = set(getattr(item, "fixturenames", ()))
         if {"smollm2_gguf", "gemma3_gguf"} & fixtures:
             item.add_marker(pytest.mark.real)
-        if {"tiny_gguf", "smollm2_package", "gemma3_package", "smollm2_a10_package", "gemma3_a10_package"} & fixtures:
+        if {"tiny_gguf", "smollm2_package", "gemma3_package", "rtx"} & fixtures:
             item.add_marker(pytest.mark.build)

@@ -101,6 +101,7 @@ test_all() {
   local version other sources package pins
   choose_python
   need_build_python "The test suite"
+  for version in "" $PYTHONS; do need_ours ".venv-test${version:+-$version}"; done # before any test is run
   [ "$system" = no ] || install_tools
   need_system_packages "$python"
 

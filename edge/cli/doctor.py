@@ -17,7 +17,7 @@ from edge.cli.tables import format_table
 from edge.devices import EngineKind, device_names, load_device
 from edge.engine_library import LibraryFound, NoLibrary, find_library
 from edge.errors import ExecutorError
-from edge.gpu import NoGpu
+from edge.gpu import GpuFound, NoGpu
 from edge.machine import Machine, find_machine
 from edge.monitors.memory import machine_memory
 from edge.units import human_bytes
@@ -80,7 +80,7 @@ def machine_row(machine: Machine) -> dict[str, object]:
         "jetson_linux": None if board is None else board.jetson_linux or "unknown",
         "power_mode": None if board is None else board.power_mode or "unknown",
         "gpu": f"none: {gpu.reason}" if isinstance(gpu, NoGpu) else str(gpu.first),
-        "driver": None if isinstance(gpu, NoGpu) else f"CUDA {gpu.cuda}",
+        "driver": None if isinstance(gpu, NoGpu) else f"CUDA {gpu.cuda}, {gpu.library}",
         "target": None if machine.target is None else _target_text(machine, machine.target),
     }
 
@@ -94,13 +94,18 @@ def gpu_problems(
     if isinstance(tensorrt_rtx, NoLibrary) and architecture == "x86_64":  # its wheels are for no other
         targets = ", ".join(_targets("tensorrt-rtx"))
         problems.append(f"edge build for {targets}: {tensorrt_rtx.reason}. {tensorrt_rtx.remedy}")
-    if board is not None and board.target is None:
+    if board is not None and board.chip is not None and board.target is None:
         problems.append(f"{board.title}: its chip {board.chip} is no target; engines are built for Orin. Use --target cpu")
     if board is not None and isinstance(gpu, NoGpu):
         problems.append(f"GPU engines on this board: {gpu.reason}. {gpu.remedy}")
     if machine.target is not None and "tensorrt" in load_device(machine.target).engines and isinstance(tensorrt, NoLibrary):
         problems.append(f"edge build --finish, for {machine.target}: {tensorrt.reason}. {tensorrt.remedy}")
-    if board is None and not isinstance(gpu, NoGpu) and machine.target is None:
+    if machine.target is not None and _is_hidden_board(machine):
+        problems.append(
+            f"this board: its device tree is hidden, so it is taken for {machine.target}. In a container: docker run "
+            "--security-opt systempaths=unconfined"
+        )
+    if (board is None or board.chip is None) and not isinstance(gpu, NoGpu) and machine.target is None:
         problems.append(f"{gpu.first}: engines are not built for sm {gpu.first.sm}. Use --target cpu")
     return problems
 
@@ -110,10 +115,16 @@ def _targets(kind: EngineKind) -> tuple[str, ...]:
     return tuple(name for name in device_names() if load_device(name).engines[0] == kind)
 
 
+def _is_hidden_board(machine: Machine) -> bool:
+    """Whether only its driver tells that this is a Jetson, and so not which."""
+    chip = None if machine.board is None else machine.board.chip
+    return chip is None and isinstance(machine.gpu, GpuFound) and machine.gpu.first.integrated
+
+
 def _target_text(machine: Machine, target: str) -> str:
     if machine.is_known:
         return target
-    what = "board" if machine.board is not None else "card"
+    what = "board" if machine.board is not None or _is_hidden_board(machine) else "card"
     return f"{target} (this {what} has no profile of its own: its memory is read here, the rest is that of a small {what})"
 
 

@@ -25,9 +25,11 @@ def engine_rows(package: Package, engine: EngineRecord) -> list[list[str]]:
             *rows,
             ["plan", f"none yet; on the {package.manifest.target}: edge build {shlex.quote(str(package.path))} --finish"],
         ]
-    driver = "without a driver" if plan.driver is None else f"beside a driver with CUDA {plan.driver}"
+    driver = "without a driver" if plan.driver is None else f"with a driver of CUDA {plan.driver}"
     size = human_bytes(package.manifest.files[plan.path].bytes)
     rows.append(["plan", f"{size}, built by {title} {plan.version} {driver}, from graph {plan.graph_sha256[:_SHORT]}"])
+    if plan.device is not None:
+        rows.append(["runs on", f"{plan.device}, on which it was built, and no other"])
     if plan.plugins:
         rows.append(["plugins", ", ".join(f"{name} {digest[:_SHORT]}" for name, digest in plan.plugins.items())])
     if plan.note:

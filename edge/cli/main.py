@@ -31,7 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("edge.cli.doctor", "Show what this machine offers and what is missing."),
 }
 
-EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPT, EXIT_PIPE, EXIT_TERMINATED = 1, 2, 130, 141, 143
+EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPT, EXIT_PIPE = 1, 2, 130, 141
 
 
 class LazyGroup(click.Group):
@@ -82,9 +82,12 @@ def group(context: click.Context) -> None:
 
 
 def main(args: list[str] | None = None) -> None:
-    """Entry point of the script `edge`. Exits 0, 1 (error), 2 (usage), 130 (Ctrl-C), 141 (reader gone) or 143 (SIGTERM)."""
-    # SIGTERM as an exception: temporary folders are removed, locks returned.
+    """Entry point of the script `edge`. Exits 0, 1 (error), 2 (usage), 130 (Ctrl-C), 141 (reader gone), 129 (SIGHUP) or
+    143 (SIGTERM)."""
+    # Signals as exceptions: temporary folders are removed, locks returned.
     signal.signal(signal.SIGTERM, _on_terminate)
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # a terminal that closes; nohup has it ignored
+        signal.signal(signal.SIGHUP, _on_terminate)
     _open_missing_streams()
     for stream in (sys.stdout, sys.stderr):
         _accept_any_text(stream)
@@ -132,7 +135,7 @@ def _say(message: str) -> None:
 
 
 def _on_terminate(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(EXIT_TERMINATED)
+    raise SystemExit(128 + number)
 
 
 def _open_missing_streams() -> None:

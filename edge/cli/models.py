@@ -44,6 +44,8 @@ def find_model(text: str, progress: Progress, *, offline: bool = False, hashed: 
     from edge.pull import pull_model
 
     path = Path(text).expanduser()
+    if is_package(path):
+        raise ConfigError(f"{text}: is a package, and here a model is asked for. Give the GGUF file or the catalog name")
     if path.exists():
         return ModelFile(name=text, stem=path.name.removesuffix(".gguf"), path=path)
     names = catalog_names()

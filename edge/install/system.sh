@@ -34,7 +34,7 @@ find_missing() {
 find_missing_for_gpu() {
   gpu_packages=()
   [ -n "$board_python" ] || return 0
-  [ -n "$tensorrt_python" ] || gpu_packages+=(python3-libnvinfer)
+  [ -n "$tensorrt_python" ] || ! can_finish || gpu_packages+=(python3-libnvinfer)
   [ -n "$cuda_home" ] || gpu_packages+=(nvidia-cuda-dev)
 }
 
@@ -45,7 +45,8 @@ apt_install() {
     command -v sudo >/dev/null || die "--system needs root, and there is no sudo. As root: apt-get install $*"
     sudo=sudo
   fi
-  run $sudo apt-get update -qq
+  # One repository of many that does not answer is enough for an error, and often not the one that is needed.
+  run $sudo apt-get update -qq || note "apt-get update failed, why stands above. Going on with the package lists that are here."
   run_quietly $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" ||
     die "apt-get could not install $*: its reason stands above"
 }
@@ -84,7 +85,7 @@ need_system_packages() {
     die "cannot compile here: $(join "; " "${facts[@]}"). Install: apt-get install ${packages[*]}, or let ./install.sh --system do it"
   check_compiler
   if [ "$system" = no ] && [ ${#gpu_packages[@]} -gt 0 ]; then
-    note "For TensorRT engines the system lacks: apt-get install ${gpu_packages[*]}, or ./install.sh --system. Going on without."
+    note "For the GPU the system lacks: apt-get install ${gpu_packages[*]}, or ./install.sh --system. Going on without."
   fi
 }
 

@@ -33,6 +33,7 @@ def build_cpu_engine(stage: Stage) -> BuiltEngine:
         libraries=(),
         role="engine",
         open_tested=lambda tokens: open_teacher(folder, spec, tokens),
+        builder=None,
     )
 
 

@@ -16,26 +16,30 @@ from calibration.tiers import Tier
 from edge.build_memory import builder_bytes
 from edge.devices import Gpu, load_device
 from edge.engine_library import LibraryKind
-from edge.engine_record import EngineRecord, GraphRecord, PlanRecord
-from edge.errors import BudgetError, RequestError
+from edge.engine_record import LARGEST_FLOAT16, EngineRecord, GraphRecord, PlanRecord
+from edge.errors import BudgetError, BuildError
 from edge.executors.native import available_threads
 from edge.manifest import Capabilities, Limits
 from edge.monitors.memory import machine_memory
 from edge.progress import Progress
 from edge.spec import ModelSpec
+from edge.text.tokenizer import Tokenizer
 from edge.units import human_bytes
-from engines.backend import Backend, BuiltEngine, Stage
+from engines.backend import Backend, BuilderUse, BuiltEngine, Stage
 from engines.portable.export import write_portable
 from engines.reference.ort import OrtGraph
 from engines.sources.base import Source
 from engines.tensorrt.builder import build_plan
+from engines.tensorrt.float_range import largest_value
 from engines.tensorrt.int8_inputs import measure_int8_inputs, observed_scales
 from engines.tensorrt.job import BuildJob
 from engines.tensorrt.library import need_library
 from engines.tensorrt.lower import Lowered, LoweredGraph, lower_graphs
 from engines.tensorrt.profiles import profiles_of
+from engines.texts import first_windows
 from engines.verdict import Tested, TestedOpener
 
+RANGE_TOKENS = 512  # of text over which activations are watched
 SEQUENCES = 1  # that an engine with linear KV carries
 
 READERS_OF: dict[LibraryKind, tuple[str, ...]] = {
@@ -52,6 +56,7 @@ def build_tensorrt_rtx_engine(stage: Stage) -> BuiltEngine:
     """A plan of TensorRT-RTX, built without a GPU. BuildError where the library is missing, or refuses the graph."""
     gpu, shapes = _gpu(stage), _shapes(stage)
     lowered = _lower(stage, shapes.context, stage.scratch / "graphs", READERS_OF["tensorrt-rtx"])
+    largest = _largest_activation(stage, lowered, shapes)
     graph = _record(stage, lowered.graphs[0], None, shapes)
     _check_memory(stage, builder_bytes("tensorrt-rtx", lowered.weights_bytes))
     plan = stage.folder / PLAN
@@ -70,10 +75,12 @@ def build_tensorrt_rtx_engine(stage: Stage) -> BuiltEngine:
         sm=gpu.sm,
         weights_sha256=lowered.weights_sha256,
         graphs=(graph,),
-        plan=PlanRecord(PLAN, graph.sha256, outcome.version, outcome.driver, {}, outcome.note),
+        plan=PlanRecord(PLAN, graph.sha256, outcome.version, outcome.driver, None, {}, outcome.note),
+        largest_activation=largest,
         note="",
     )
-    return _built(stage, record, lowered, shapes, ("tensorrt-rtx-cu13",))
+    use = BuilderUse(outcome.peak_bytes, outcome.seconds)
+    return _built(stage, record, lowered, shapes, ("tensorrt-rtx-cu13",), use)
 
 
 def build_tensorrt_engine(stage: Stage) -> BuiltEngine:
@@ -87,9 +94,10 @@ def build_tensorrt_engine(stage: Stage) -> BuiltEngine:
         weights_sha256=lowered.weights_sha256,
         graphs=tuple(_record(stage, graph, f"{GRAPHS}/{graph.path.name}", shapes) for graph in lowered.graphs),
         plan=None,
+        largest_activation=_largest_activation(stage, lowered, shapes),
         note=note,
     )
-    return _built(stage, record, lowered, shapes, ())
+    return _built(stage, record, lowered, shapes, (), None)
 
 
 def _lower_for_board(stage: Stage, context: int) -> tuple[Lowered, str]:
@@ -128,14 +136,9 @@ def _gpu(stage: Stage) -> Gpu:
 
 
 def _shapes(stage: Stage) -> _Shapes:
-    """RequestError where the model has no such positions."""
     defaults = load_device(stage.target).defaults
-    assert defaults is not None, f"{stage.target}: has a GPU and no defaults"
-    longest = stage.source.spec.context_length
-    context = min(defaults.context, longest) if stage.context is None else stage.context
-    if context > longest:
-        raise RequestError(f"{stage.name}: a context of {context}, the model has {longest}. Use --ctx-size {longest}")
-    return _Shapes(context, min(defaults.prefill_tokens, context))
+    assert defaults is not None and stage.context is not None, f"{stage.target}: has a GPU and no defaults"
+    return _Shapes(stage.context, min(defaults.prefill_tokens, stage.context))
 
 
 def lower_model(
@@ -185,18 +188,41 @@ def _check_memory(stage: Stage, needed: int) -> None:
         )
 
 
+def _largest_activation(stage: Stage, lowered: Lowered, shapes: _Shapes) -> float:
+    """BuildError where an activation leaves float16, which the verdict in float32 would not show."""
+    spec, tokenizer = stage.source.spec, Tokenizer.open(stage.folder / "tokenizer")
+    windows = first_windows(tokenizer, RANGE_TOKENS, min(RANGE_TOKENS, shapes.context))
+    found = largest_value(_linear(lowered).path, spec, windows, available_threads(), stage.progress)
+    if not found.fits:
+        fact = f"activations reach {found.magnitude:,.0f} at {found.node}, float16 holds {LARGEST_FLOAT16:,.0f}"
+        raise BuildError(
+            f"{stage.name}: {fact}, so a GPU would give infinities. Build for the CPU: edge build {stage.name} --target cpu"
+        )
+    return found.magnitude
+
+
+def _linear(lowered: Lowered) -> LoweredGraph:
+    return next(graph for graph in lowered.graphs if graph.attention == "linear" and graph.activations == "float16")
+
+
 def linear_graph(lowered: Lowered, spec: ModelSpec) -> TestedOpener:
     """The graph with linear KV, run in ONNX Runtime as its file stands there."""
-    linear = next(graph for graph in lowered.graphs if graph.attention == "linear" and graph.activations == "float16")
 
     @contextmanager
     def open_tested(tokens: int) -> Iterator[Tested]:
-        yield OrtGraph.open(linear.path, spec, available_threads())
+        yield OrtGraph.open(_linear(lowered).path, spec, available_threads())
 
     return open_tested
 
 
-def _built(stage: Stage, record: EngineRecord, lowered: Lowered, shapes: _Shapes, libraries: tuple[str, ...]) -> BuiltEngine:
+def _built(
+    stage: Stage,
+    record: EngineRecord,
+    lowered: Lowered,
+    shapes: _Shapes,
+    libraries: tuple[str, ...],
+    builder: BuilderUse | None,
+) -> BuiltEngine:
     return BuiltEngine(
         record=record,
         weights=lowered.stored,
@@ -206,6 +232,7 @@ def _built(stage: Stage, record: EngineRecord, lowered: Lowered, shapes: _Shapes
         libraries=libraries,
         role="graph",
         open_tested=linear_graph(lowered, stage.source.spec),
+        builder=builder,
     )
 
 

@@ -13,13 +13,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from edge.errors import BuildError
-from edge.gpu import GpuFound, NoGpu, probe_gpu
+from edge.exit_codes import ending
+from edge.gpu import NoGpu, probe_gpu
 from edge.monitors.memory import machine_memory
 from edge.progress import Progress
 from edge.units import human_bytes
 from engines.tensorrt.child import Child
-from engines.tensorrt.job import BuildJob, BuildOutcome, Built, Failed, Opened, partial_path, read_message
+from engines.tensorrt.job import BuildJob, BuildOutcome, Built, Failed, GraphRefused, Opened, partial_path, read_message
 from engines.tensorrt.library import title, worker_command
+from engines.tensorrt.log import one_line
 from engines.tensorrt.phases import Phases
 from engines.tensorrt.plan_file import plan_facts
 
@@ -41,9 +43,7 @@ def build_plan(job: BuildJob, progress: Progress) -> BuildOutcome:
         note = _check_plan(partial, built, job)
         partial.replace(job.plan)
     except OSError as error:
-        raise BuildError(
-            f"{job.plan}: {error.strerror}. Check permissions and free space, or choose another place with -o"
-        ) from error
+        raise BuildError(f"{job.plan}: {error.strerror}. Check permissions and free space, or work on another disk") from error
     finally:
         with suppress(OSError):
             partial.unlink()
@@ -60,16 +60,18 @@ def build_plan(job: BuildJob, progress: Progress) -> BuildOutcome:
 
 
 def _check_gpu(job: BuildJob) -> str | None:
-    """CUDA version of the driver, or None. BuildError where TensorRT, which builds for the GPU at hand, lacks the right one."""
+    """CUDA version of the driver with which TensorRT builds for the GPU at hand; BuildError where it lacks the right one. None
+    for TensorRT-RTX, which asks no driver and builds the same plan beside any."""
+    if job.library == "tensorrt-rtx":
+        return None
     gpu = probe_gpu()
-    if job.library == "tensorrt":
-        if isinstance(gpu, NoGpu):
-            raise BuildError(f"TensorRT builds on its GPU, and {gpu.reason}. {gpu.remedy}")
-        if gpu.first.sm != job.sm:
-            raise BuildError(
-                f"{job.graph}: is to be built for sm {job.sm}, this GPU is sm {gpu.first.sm} ({gpu.first.name}). Build there"
-            )
-    return gpu.cuda if isinstance(gpu, GpuFound) else None
+    if isinstance(gpu, NoGpu):
+        raise BuildError(f"TensorRT builds on its GPU, and {gpu.reason}. {gpu.remedy}")
+    if gpu.first.sm != job.sm:
+        raise BuildError(
+            f"{job.graph}: is to be built for sm {job.sm}, this GPU is sm {gpu.first.sm} ({gpu.first.name}). Build there"
+        )
+    return gpu.cuda
 
 
 def _check_room(job: BuildJob) -> None:
@@ -78,11 +80,11 @@ def _check_room(job: BuildJob) -> None:
     try:
         free = shutil.disk_usage(job.plan.parent).free
     except OSError as error:
-        raise BuildError(f"{job.plan.parent}: {error.strerror}. Choose another place with -o") from error
+        raise BuildError(f"{job.plan.parent}: {error.strerror}. Check the path and its permissions") from error
     if free < weights:
         raise BuildError(
             f"{job.plan}: the plan takes about {human_bytes(weights)}, {human_bytes(free)} are free on that disk. "
-            "Free some space, or choose another place with -o"
+            "Free some space, or work on another disk"
         )
 
 
@@ -100,23 +102,24 @@ def _run(job: BuildJob, progress: Progress) -> Built:
                 phases.finish()
                 return message
             if isinstance(message, Failed):
-                raise BuildError(message.text)
+                raise GraphRefused(message.text) if message.refused else BuildError(message.text)
             assert not isinstance(message, Opened), "a build opens no plan"
             phases.message(message, time.monotonic())
-        raise BuildError(_death(job, child, available))
+        raise _death(job, child, available)
 
 
-def _death(job: BuildJob, child: Child, available: int) -> str:
-    """Why a worker ended without a last message."""
+def _death(job: BuildJob, child: Child, available: int) -> BuildError:
+    """Why a worker ended without a last message. A library that crashes over a graph has refused it."""
     code = child.exit_code()
     if code == -signal.SIGKILL:
-        return (
+        return BuildError(
             f"{job.graph}: the builder was killed, most likely for want of memory: it held {human_bytes(child.peak_bytes)}, "
             f"and {human_bytes(available)} were available when it began. Close other programs, or build on a larger machine"
         )
-    how = f"crashed ({signal.Signals(-code).name})" if code < 0 else f"ended with exit code {code}"
-    words = child.last_words()
-    return (
+    how = f"{'crashed' if code < 0 else 'ended'} ({ending(code)})"
+    words = one_line(child.last_words())
+    kind = GraphRefused if code < 0 else BuildError
+    return kind(
         f"{job.graph}: {title(job.library)} {how} while it built{f', its last words: {words}' if words else ''}. "
         "Try again; if it ends so again, build for another target or with another version of the library"
     )

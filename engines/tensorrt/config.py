@@ -54,12 +54,18 @@ def load_timing_cache(config: trt.IBuilderConfig, path: Path) -> str:
         kept, reason = b"", ""
     except OSError as error:
         kept, reason = b"", f"the timing cache {path} could not be read ({error.strerror})"
-    if kept and config.set_timing_cache(config.create_timing_cache(kept), False):
+    if kept and _use_times(config, kept):
         return ""
     if kept:
-        reason = f"the timing cache {path} is another GPU's or version's, so it was started anew"
-    config.set_timing_cache(config.create_timing_cache(b""), False)
+        reason = f"the timing cache {path} is damaged, or another GPU's or version's, so it was started anew"
+    _use_times(config, b"")
     return reason
+
+
+def _use_times(config: trt.IBuilderConfig, times: bytes) -> bool:
+    """Whether the library takes them. Of bytes that it cannot read it makes no cache, which the bindings hand on as None."""
+    cache: Any = config.create_timing_cache(times)
+    return cache is not None and bool(config.set_timing_cache(cache, False))
 
 
 def save_timing_cache(config: trt.IBuilderConfig, path: Path) -> str:
@@ -70,8 +76,10 @@ def save_timing_cache(config: trt.IBuilderConfig, path: Path) -> str:
     new = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with memoryview(cache.serialize()) as times:
-            new.write_bytes(times)
+        with memoryview(cache.serialize()) as times, new.open("wb") as file:
+            file.write(times)
+            file.flush()
+            os.fsync(file.fileno())
         new.replace(path)
     except OSError as error:
         with suppress(OSError):

@@ -1,7 +1,7 @@
 """The ONNX file of a lowered graph. Owns: its bytes, what it says of its inputs and outputs. Needs: onnx. Never: weights.
 
-The same graph over the same places in the weights file gives the same bytes: no times, no paths, attributes in alphabetical
-order. So the SHA-256 of the file names the graph.
+The same graph over the same places in the weights file gives the same bytes: no times, no paths, no version of ours, attributes
+in alphabetical order. So the SHA-256 of the file names the graph.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from edge import __version__
 from edge.engine_record import EngineTensor
 from engines.lowering.graph import VALUE_TYPES, Graph, Node, Value
 from engines.portable.external import EXTERNAL
@@ -37,7 +36,6 @@ def encode_graph(
         opset_imports=[helper.make_opsetid(domain, version) for domain, version in domains.items()],
         ir_version=ir_version,
         producer_name="edge-zero",
-        producer_version=__version__,
     )
     return bytes(model.SerializeToString(deterministic=True))
 

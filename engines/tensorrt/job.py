@@ -14,6 +14,7 @@ from typing import Any
 
 from edge.engine_library import LibraryKind
 from edge.engine_record import EngineProfile, EngineTensor
+from edge.errors import BuildError
 from edge.jsons import JsonMismatch, parse_json, read_value
 
 
@@ -68,7 +69,7 @@ class BuildOutcome:
     """A plan that was built."""
 
     version: str  # of the library: 1.7.1.116
-    driver: str | None  # CUDA version of the driver beside which it was built; None: there was none
+    driver: str | None  # CUDA version of the driver with which it was built; None: without one (TensorRT-RTX)
     plan_bytes: int
     weights_bytes: int  # of the graph, as the library read them
     tensors: tuple[EngineTensor, ...]  # inputs, then outputs, as the library sees them
@@ -119,11 +120,16 @@ class Opened:
     profiles: tuple[EngineProfile, ...]  # named by their numbers: the plan keeps no names
 
 
+class GraphRefused(BuildError):
+    """The library does not take this graph; another form of it may be taken."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failed:
     """The end: there is no plan."""
 
     text: str  # one line for the user
+    refused: bool  # the library does not take the graph: GraphRefused
 
 
 Message = PhaseStarted | StepDone | PhaseDone | Built | Opened | Failed

@@ -10,11 +10,13 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from edge.engine_library import INSTALL, MODULES, TITLES, LibraryKind
 from edge.errors import BuildError
+from edge.exit_codes import ending
 
 if TYPE_CHECKING:
     import tensorrt as trt
@@ -49,6 +51,7 @@ def worker_command(*words: str) -> list[str]:
     return [sys.executable, "-c", _WORKER, *words]
 
 
+@cache  # a build asks before it downloads anything and once more before it begins; loading takes seconds
 def need_library(library: LibraryKind) -> str:
     """The version of the library, as it loads in a process of its own. LibraryMissing says how to install it."""
     try:
@@ -68,7 +71,7 @@ def need_library(library: LibraryKind) -> str:
         return lines[-1]
     if done.returncode == 1 and lines:
         raise LibraryMissing(lines[-1])
-    raise LibraryMissing(f"{title(library)} ends the process that loads it (exit code {done.returncode}). {_try_it(library)}")
+    raise LibraryMissing(f"{title(library)} ends the process that loads it ({ending(done.returncode)}). {_try_it(library)}")
 
 
 def load_library(library: LibraryKind) -> str:

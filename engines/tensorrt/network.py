@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from edge.engine_record import EngineProfile, EngineTensor
 from edge.errors import BuildError
+from engines.tensorrt.job import GraphRefused
 from engines.tensorrt.log import LibraryLog, one_line
 
 if TYPE_CHECKING:
@@ -39,21 +40,21 @@ def create_network(builder: trt.Builder, name: str) -> trt.INetworkDefinition:
 
 
 def parse_graph(parser: trt.OnnxParser, graph: Path, library: str, log: LibraryLog) -> None:
-    """Fills the parser's network from an ONNX file and the weights beside it. BuildError names what cannot be read.
+    """Fills the parser's network from an ONNX file and the weights beside it. GraphRefused names what cannot be read.
 
     The network reads the weights where the parser keeps them: the parser must live until the plan is built.
     """
     if parser.parse_from_file(str(graph)):
         return
     if parser.num_errors == 0:
-        raise BuildError(
+        raise GraphRefused(
             f"{graph}: {library} cannot read it ({log.last_error or 'it gives no reason'}). Build the package again"
         )
     error = parser.get_error(0)
     reason = one_line(error.desc())
     if not error.node_operator():
-        raise BuildError(f"{graph}: {library} cannot read it ({reason}). Build the package again")
-    raise BuildError(
+        raise GraphRefused(f"{graph}: {library} cannot read it ({reason}). Build the package again")
+    raise GraphRefused(
         f"{graph}: node {error.node()}, {error.node_name()}: {library} does not take this {error.node_operator()} ({reason}). "
         "Build for another target, or with another version of the library"
     )

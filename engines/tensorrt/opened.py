@@ -3,12 +3,12 @@ worker process. Never: TensorRT in this process."""
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 
 from edge.engine_library import TITLES, LibraryKind
 from edge.engine_record import GraphRecord
 from edge.errors import PackageError
+from edge.exit_codes import ending
 from engines.tensorrt.child import Child
 from engines.tensorrt.job import Failed, Opened, read_message
 from engines.tensorrt.library import worker_command
@@ -25,8 +25,8 @@ def open_plan(kind: LibraryKind, plan: Path) -> Opened:
             if isinstance(message, Failed):
                 raise PackageError(message.text)
         code = child.exit_code()
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         words = child.last_words()
+    how = f"ended ({ending(code)})"
     raise PackageError(f"{plan}: {TITLES[kind]} {how} while it read this{f' ({words})' if words else ''}. Build the plan again")
 
 

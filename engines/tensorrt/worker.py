@@ -27,6 +27,7 @@ from engines.tensorrt.job import (
     BuildJob,
     Built,
     Failed,
+    GraphRefused,
     Message,
     PhaseDone,
     PhaseStarted,
@@ -40,6 +41,9 @@ from engines.tensorrt.network import check_tensors, constant_bytes, create_netwo
 
 if TYPE_CHECKING:
     from engines.tensorrt.library import trt
+
+# How the libraries say that memory was not enough, where they do not raise.
+_OUT_OF_MEMORY = ("bad_alloc", "OutOfMemory", "out of memory")
 
 
 def main() -> None:
@@ -86,7 +90,7 @@ def _open(library: LibraryKind, channel: Channel) -> int:
         load_library(library)
         channel.send(read_plan(plan, library))
     except EdgeError as error:
-        channel.send(Failed(str(error)))
+        channel.send(Failed(str(error), refused=False))
         return 1
     return 0
 
@@ -99,14 +103,11 @@ def _build(channel: Channel) -> int:
     try:
         channel.send(build(job, channel, stop))
     except EdgeError as error:
-        channel.send(Failed(str(error)))
+        channel.send(Failed(str(error), refused=isinstance(error, GraphRefused)))
         return 1
     except MemoryError:
-        channel.send(
-            Failed(
-                f"{job.graph}: the memory was not enough for the builder. Close other programs, or build on a larger machine"
-            )
-        )
+        fact = f"{job.graph}: the memory was not enough for the builder"
+        channel.send(Failed(f"{fact}. Close other programs, or build on a larger machine", refused=False))
         return 1
     return 0
 
@@ -132,14 +133,22 @@ def build(job: BuildJob, channel: Channel, stop: threading.Event) -> Built:
     if job.library == "tensorrt-rtx":
         apply_target(config, job.sm, version)
     for profile in job.profiles:
-        config.add_optimization_profile(create_profile(builder, network, profile, job.graph))
+        if config.add_optimization_profile(create_profile(builder, network, profile, job.graph)) < 0:
+            raise EdgeError(
+                f"{job.graph}: {name} does not take the profile {profile.name} ({log.last_error or 'it gives no reason'}). "
+                "Build the package again"
+            )
     monitor = make_monitor(channel.send, stop)
     config.progress_monitor = monitor
     plan, note = _serialise(builder, network, config, job)
     if plan is None:
-        reason = "it was stopped" if stop.is_set() else log.last_error or "it gives no reason"
-        raise EdgeError(
-            f"{job.graph}: {name} built no plan ({reason}). Build for another target, or with another version of the library"
+        if stop.is_set():
+            raise EdgeError(f"{job.graph}: {name} was stopped. Run it again to go on")
+        if any(word in log.last_error for word in _OUT_OF_MEMORY):
+            raise MemoryError
+        raise GraphRefused(
+            f"{job.graph}: {name} built no plan ({log.last_error or 'it gives no reason'}). "
+            "Build for another target, or with another version of the library"
         )
     nbytes = _write(plan, job.plan)
     return Built(version, nbytes, constant_bytes(network), tensors, process_memory().peak or 0, note)
@@ -174,9 +183,7 @@ def _write(plan: Any, path: Path) -> int:
             file.write(data)
             return data.nbytes
     except OSError as error:
-        raise EdgeError(
-            f"{path}: cannot be written ({error.strerror}). Free some space, or choose another place with -o"
-        ) from error
+        raise EdgeError(f"{path}: cannot be written ({error.strerror}). Free some space, or work on another disk") from error
 
 
 def _take_stdout() -> IO[str]:

@@ -18,13 +18,14 @@ from edge.engine_record import EngineRecord
 from edge.errors import BudgetError, BuildError, EdgeError, PackageError
 from edge.gpu import GpuDevice, GpuFound, NoGpu
 from edge.hashes import hash_file
-from edge.manifest import FILE_NAME
+from edge.machine import Machine
+from edge.manifest import FILE_NAME, FileRecord, to_json
 from edge.monitors.memory import machine_memory
 from edge.package import GRAPH_WEIGHTS, Package
 from edge.progress import SilentProgress
-from engines.tensorrt import finish
-from engines.tensorrt.finish import FinishReport, choose_graphs, finish_package
-from engines.tensorrt.job import BuildJob, BuildOutcome
+from engines.tensorrt import finish, finished_plan, limits_here
+from engines.tensorrt.finish import FinishReport, finish_package
+from engines.tensorrt.job import BuildJob, BuildOutcome, GraphRefused
 from engines.tensorrt.library import LibraryMissing
 
 UNIT = Path(__file__).parents[1] / "unit"
@@ -59,6 +60,7 @@ class Board:
         self.gpu: GpuFound | NoGpu = GpuFound("libcuda.so.1", "13.2", (ORIN,))
         self.plan = b"a plan"
         self.refuses: dict[str, str] = {}  # name of a graph's file: why
+        self.dies: BaseException | None = None  # what ends the builder in the middle
         self.jobs: list[BuildJob] = []
 
     def need_library(self, kind: str) -> str:
@@ -68,7 +70,10 @@ class Board:
     def build_plan(self, job: BuildJob, progress: object) -> BuildOutcome:
         self.jobs.append(job)
         if job.graph.name in self.refuses:
-            raise BuildError(self.refuses[job.graph.name])
+            raise GraphRefused(self.refuses[job.graph.name])
+        if self.dies:
+            job.plan.write_bytes(b"half a plan")
+            raise self.dies
         job.plan.write_bytes(self.plan)
         return BuildOutcome(self.version, "13.2", len(self.plan), 5, job.tensors, 2_000_000_000, 61.0, "")
 
@@ -76,7 +81,7 @@ class Board:
 @pytest.fixture
 def board(monkeypatch: pytest.MonkeyPatch) -> Board:
     made = Board()
-    monkeypatch.setattr(finish, "probe_gpu", lambda: made.gpu)
+    monkeypatch.setattr(finish, "find_machine", lambda: Machine(None, made.gpu, "orin-nx-16", True))
     monkeypatch.setattr(finish, "need_library", made.need_library)
     monkeypatch.setattr(finish, "build_plan", made.build_plan)
     return made
@@ -135,7 +140,7 @@ def test_the_finished_package_names_its_plan_and_keeps_every_other_file(package:
     opened = Package.open(package, force=True)
     plan = record_of(package).plan
     assert plan is not None and opened.file(plan.path).read_bytes() == b"a plan"
-    assert (plan.version, plan.driver) == ("10.16.2.10", "13.2")
+    assert (plan.version, plan.driver, plan.device) == ("10.16.2.10", "13.2", "orin-nx-16")
     opened.verify_hashes(SilentProgress())
     after = state_of(package)
     assert after.keys() - before.keys() == {plan.path}
@@ -182,7 +187,7 @@ def test_a_missing_library_says_how_to_install_it(package: Path, board: Board, m
 
 
 def test_memory_is_asked_for_before_the_builder_runs(package: Path, board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finish, "machine_memory", lambda: replace(machine_memory(), available=1 << 30))
+    monkeypatch.setattr(limits_here, "machine_memory", lambda: replace(machine_memory(), available=1 << 30))
     assert "the builder takes about" in refusal(package, BudgetError)
     assert board.jobs == []
     finished(package, ignore_budget=True)
@@ -213,17 +218,23 @@ def test_a_disk_that_fills_while_the_manifest_is_written_leaves_an_unfinished_pa
     def full(value: object) -> str:
         raise OSError(28, "No space left on device", str(package / FILE_NAME))
 
-    monkeypatch.setattr(finish, "to_json", full)
-    before = (package / FILE_NAME).read_text()
-    with pytest.raises(BuildError, match=r"manifest\.json: No space left on device"):
+    monkeypatch.setattr(finished_plan, "to_json", full)
+    assert "manifest.json: No space left on device" in refusal(package)
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), BuildError("killed, most likely for want of memory")])
+def test_whatever_ends_the_builder_leaves_the_package_as_it_was(package: Path, board: Board, end: BaseException) -> None:
+    before = state_of(package.parent)
+    board.dies = end
+    with pytest.raises(type(end)) as caught:
         finished(package)
-    assert (package / FILE_NAME).read_text() == before
-    assert record_of(package).plan is None
-    monkeypatch.undo()
+    assert state_of(package.parent) == before
+    assert "--tier int8" not in str(caught.value)  # advice for a refused graph, which this is none
 
 
 def test_what_an_interrupted_last_step_left_is_cleaned_by_the_next(package: Path, board: Board) -> None:
-    (package / "engine" / "model-0123456789ab.plan").write_bytes(b"stale")
+    for name in ("engine/model-0123456789ab.plan", "engine/.model.plan.new", ".manifest.json.new"):
+        (package / name).write_bytes(b"stale")
     finished(package)
     plan = record_of(package).plan
     assert plan is not None
@@ -252,13 +263,44 @@ def test_a_cpu_package_has_no_last_step(tiny_gguf: Gguf, board: Board, tmp_path:
     assert "a cpu engine has no last step" in refusal(tmp_path / "cpu.edge")
 
 
-def test_int8_activations_are_tried_first_and_what_takes_their_place_is_written_down(package: Path, board: Board) -> None:
+@pytest.fixture
+def int8_package(package: Path) -> Path:
+    """A package with one more graph for TensorRT 10.15, whose activations are int8."""
+    opened = Package.open(package, force=True)
     record = record_of(package)
     linear = record.graphs[1]
-    wider = replace(linear, activations="int8", path="engine/graphs/tensorrt-10.15-int8.onnx", sha256="ab" * 32)
-    both = replace(record, graphs=(*record.graphs, wider))
-    assert [graph.activations for graph in choose_graphs(both, "10.16.2", package)] == ["int8", "float16"]
-    assert [graph.activations for graph in choose_graphs(record, "11.4.1", package)] == ["float16"]
+    path = "engine/graphs/tensorrt-10.15-int8.onnx"
+    (package / path).write_bytes(b"a graph with int8 activations")
+    digest = hash_file(package / path, SilentProgress())
+    graph = replace(linear, activations="int8", path=path, sha256=digest)
+    files = opened.manifest.files | {path: FileRecord((package / path).stat().st_size, digest)}
+    manifest = replace(opened.manifest, engine=replace(record, graphs=(*record.graphs, graph)), files=files)
+    (package / FILE_NAME).write_text(to_json(manifest))
+    return package
+
+
+def test_int8_activations_are_tried_first(int8_package: Path, board: Board) -> None:
+    finished(int8_package)
+    assert [job.graph.name for job in board.jobs] == ["tensorrt-10.15-int8.onnx"]
+    plan = record_of(int8_package).plan
+    assert plan is not None and plan.note == ""
+
+
+def test_what_takes_the_place_of_refused_int8_activations_is_written_down(int8_package: Path, board: Board) -> None:
+    board.refuses["tensorrt-10.15-int8.onnx"] = "no kernel " + "very " * 2000 + "fast"
+    report = finished(int8_package)
+    assert [job.graph.name for job in board.jobs] == ["tensorrt-10.15-int8.onnx", "tensorrt-10.15.onnx"]
+    plan = record_of(int8_package).plan
+    assert plan is not None and plan.graph_sha256 == record_of(int8_package).graphs[1].sha256
+    assert plan.note.startswith("TensorRT refused the graph with int8 activations (no kernel very")
+    assert plan.note in report.text()
+
+
+def test_a_builder_that_dies_over_the_int8_graph_is_not_tried_with_another(int8_package: Path, board: Board) -> None:
+    board.dies = BuildError("killed, most likely for want of memory")
+    with pytest.raises(BuildError, match="killed"):
+        finished(int8_package)
+    assert len(board.jobs) == 1
 
 
 Stood = Callable[[str], dict[str, str]]

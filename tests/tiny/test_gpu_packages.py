@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from built_package import build_tiny
@@ -18,6 +20,7 @@ from edge.errors import BudgetError, BuildError, ConfigError, RequestError
 from edge.manifest import Manifest
 from edge.monitors.memory import machine_memory
 from edge.package import Package
+from engines.tensorrt.float_range import LargestValue
 from engines.tensorrt.int8_inputs import Int8Inputs
 from engines.tensorrt.library import LibraryMissing
 from engines.tensorrt.plan_file import plan_facts
@@ -127,9 +130,31 @@ def test_every_tier_has_its_weights_in_the_plan_once(tiny_gguf: Gguf, tmp_path: 
     assert facts is not None and facts.weights_bytes < 1.25 * weights
 
 
-def test_a_context_that_the_model_lacks_is_refused_with_both(tiny_gguf: Gguf, tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match=r"a context of 513, the model has 512\. Use --ctx-size 512"):
-        build_tiny(tiny_gguf("llama"), tmp_path / "m.edge", target="orin-nx-16", context=513)
+@pytest.mark.parametrize(
+    ("context", "message"),
+    [
+        (513, "a context of 513, the model has 512. Use --ctx-size 512"),
+        (2, "caches for a context of 2, the least is 32. Use --ctx-size 32"),
+    ],
+)
+def test_a_context_that_cannot_be_is_refused_before_any_work(
+    tiny_gguf: Gguf, tmp_path: Path, context: int, message: str
+) -> None:
+    tasks: list[str] = []
+    with pytest.raises(RequestError, match=re.escape(message)):
+        build_tiny(tiny_gguf("llama"), tmp_path / "m.edge", target="orin-nx-16", context=context, progress=Recorder(tasks))
+    assert tasks == []
+    assert not list(tmp_path.iterdir())
+
+
+def test_activations_beyond_float16_are_refused_with_their_node(
+    tiny_gguf: Gguf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        engines.tensorrt.backend, "largest_value", lambda *words: LargestValue(70_000.0, "/layers.1/ffn_add/Add")
+    )
+    with pytest.raises(BuildError, match=r"activations reach 70,000 at /layers\.1/ffn_add/Add, float16 holds 65,504"):
+        build_tiny(tiny_gguf("llama"), tmp_path / "m.edge", target="orin-nx-16", context=64)
     assert not list(tmp_path.iterdir())
 
 
@@ -233,3 +258,39 @@ def test_the_command_prints_the_step_that_is_left_and_gives_it_as_json(
     assert json.loads(done.stdout)["next_step"].endswith("edge build board.edge --finish")
     done = edge.run("build", out)
     assert done.returncode == 2 and f"The last step of a package: edge build {out} --finish" in done.stderr
+
+
+def test_a_full_disk_is_said_before_anything_is_written(
+    tiny_gguf: Gguf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks: list[str] = []
+    monkeypatch.setattr("shutil.disk_usage", lambda place: SimpleNamespace(free=10_000))
+    with pytest.raises(BuildError, match=r"building it takes up to .* of disk, 10\.0 kB are free there"):
+        build_tiny(tiny_gguf("llama"), tmp_path / "m.edge", target="orin-nx-16", context=64, progress=Recorder(tasks))
+    assert tasks == []
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_stands_there_is_named(card: Path, tiny_gguf: Gguf) -> None:
+    with pytest.raises(BuildError, match=r"stands there already \(int4 for a10\)\. Replace it with --force"):
+        build_tiny(tiny_gguf("llama"), card)
+
+
+def test_packages_for_gpus_are_named_after_their_target(edge: Edge, tiny_gguf: Gguf, tmp_path: Path) -> None:
+    words = ("build", tiny_gguf("llama"), "--ctx-size", "64", "--verify-tokens", "64")
+    for target in ("cpu", "orin-nx-16"):
+        edge.run(*words, "--target", target, cwd=tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["llama-orin-nx-16.edge", "llama.edge"]
+
+
+def test_a_build_that_is_to_be_finished_elsewhere_is_refused_before_any_work(
+    edge: Edge, tiny_gguf: Gguf, tmp_path: Path
+) -> None:
+    line = edge.refuse("build", tiny_gguf("llama"), "--target", "orin-nx-16", "--finish", cwd=tmp_path)
+    assert line.startswith("edge: --finish: the last step is done on the orin-nx-16, and here is ")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_package_where_a_model_belongs_is_told_so(edge: Edge, card: Path) -> None:
+    for words in (("export", card, "-o", "a.onnx"), ("verify", card, "--reference", card)):
+        assert "is a package, and here a model is asked for" in edge.refuse(*words)

@@ -46,8 +46,12 @@ def test_every_target_has_a_plan_for_people_and_for_programs(large_gguf: Path, t
     parts = ("weights", "pool", "workspace", "host", "runtime", "system")
     assert row["total"] == sum(row[part] for part in parts)
     assert row["fits"]
-    assert set(row["estimates"]) <= set(parts)
+    assert set(row["estimates"]) <= {*parts, "host_apart", "build.builder", "speeds"}
+    assert {"build.builder", "speeds"} <= set(row["estimates"])
     assert row["build"]["fits"] == (target not in ("orin-nano-4", "jetson-generic"))  # three copies of it in 4 GB: no
+    assert [(step["tensorrt"], step["finishes"]) for step in row["jetpacks"]] == (
+        [("10.3.0", False), ("10.16.2", True)] if profile.tensorrt else []
+    )
     assert [preset["preset"] for preset in row["presets"]] == ["exact", "exact", "safe", "balanced", "tight"]
     assert "bandwidth" in row["speed_formula"]
     for speed in row["speeds"]:
@@ -56,9 +60,21 @@ def test_every_target_has_a_plan_for_people_and_for_programs(large_gguf: Path, t
     assert f"large.gguf, int4, {target} ({profile.title}), {profile.engines[0]} engine, context" in text
     assert "fits; largest context that fits: " in text
     assert "builder: measured with up to 275.0 MB of weights; beyond, that line is drawn on" in text
+    assert ("JetPack 7.2, 7.2.1: TensorRT 10.16.2, --finish works" in text) == bool(profile.tensorrt)
+    assert ("JetPack 6.1, 6.2, 6.2.1, 6.2.2: TensorRT 10.3.0, --finish waits for the plugin" in text) == bool(profile.tensorrt)
     for words in ("planned: the paged engine", "tokens/s", "estimate, nothing was run", f"yaml/devices/{target}.yaml"):
         assert words in text, words
     assert all(len(line) <= 160 for line in text.splitlines()[1:])
+
+
+@pytest.mark.build
+def test_the_tensorrt_that_finishes_is_the_first_that_reads_a_graph_with_linear_kv() -> None:
+    from edge.jetpacks import LINEAR_SINCE
+    from engines.tensorrt.lower import READERS
+
+    assert {reader.since for name, reader in READERS.items() if reader.attention == "linear" and "rtx" not in name} == {
+        LINEAR_SINCE
+    }
 
 
 @pytest.mark.build
@@ -98,7 +114,7 @@ def test_int4_weights_stay_4_bit_in_a_plan(large_gguf: Path) -> None:
         (("--target", "a10", "--preset", "safe"), 1, "--preset safe: engines for a10 can do: exact."),
         (("--preset", "tight"), 1, "--preset tight: engines for cpu can do: exact."),
         (("--target", "a10", "--preset", "best"), 2, "'best' is not one of 'exact', 'safe', 'balanced', 'tight'"),
-        (("--target", "a10", "--context", "513"), 1, "a context of 513, the model has 512. Use --context 512"),
+        (("--target", "a10", "--context", "513"), 1, "a context of 513, the model has 512. Use --ctx-size 512"),
         (("--target", "a10", "--context", "0"), 2, "0 is not in the range x>=1"),
         (("--target", "a10", "--sequences", "2"), 1, "--sequences 2: a tensorrt-rtx engine of this version carries 1."),
         (("--target", "a10", "--threads", "2"), 2, "--threads is for cpu engines, and this one is tensorrt-rtx."),

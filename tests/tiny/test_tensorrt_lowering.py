@@ -113,6 +113,23 @@ def test_no_graph_asks_for_a_soft_cap_inside_attention(lower: Lowerer, name: str
             assert "softcap" not in {attribute.name for attribute in node.attribute}
 
 
+def test_scores_under_a_soft_cap_are_float32_from_the_product_on(lower: Lowerer) -> None:
+    """float16 would not hold q k^T, which nothing has scaled yet."""
+    for graph in lower("gemma_soft_caps", "fp16")[1].graphs:
+        model = onnx.shape_inference.infer_shapes(onnx.load(str(graph.path), load_external_data=False))
+        types = {value.name: value.type.tensor_type.elem_type for value in model.graph.value_info}
+        products = [name for name in types if name.endswith("/MatMul_scores.out")]
+        assert len(products) == (GEMMA.layers if graph.attention == "linear" else 0)
+        assert all(types[name] == onnx.TensorProto.FLOAT for name in products)
+
+
+def test_a_graph_does_not_say_which_version_of_ours_made_it(lower: Lowerer) -> None:
+    """Its hash stands in manifests, and `edge verify --reference` compares it after any update."""
+    for graph in lower("llama_published", "int4")[1].graphs:
+        model = onnx.load(str(graph.path), load_external_data=False)
+        assert (model.producer_name, model.producer_version) == ("edge-zero", "")
+
+
 def test_every_piece_of_the_weights_is_read_by_every_graph(lower: Lowerer) -> None:
     for name, tier in (("llama_published", "int4"), ("gemma_published", "int4"), ("llama_untied", "fp16")):
         for graph in lower(name, tier)[1].graphs:

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from synthetic import TinyModel
 
+from edge.engine_record import LARGEST_FLOAT16
 from edge.errors import BuildError
+from edge.progress import SilentProgress
 from edge.spec import ModelSpec
 from engines.lowering.fold_weights import fold_embedding, fold_linears
 from engines.lowering.graph import Graph, read_graph
@@ -17,7 +19,9 @@ from engines.portable.export import write_portable
 from engines.portable.reader import read_portable
 from engines.reference.ort import OrtGraph
 from engines.sources.base import open_source
+from engines.tensorrt.float_range import LargestValue, largest_value
 from engines.tensorrt.graph_file import encode_graph
+from engines.tensorrt.passes.capped_attention import decompose_capped_attention
 from engines.tensorrt.passes.expand_weights import expand_weights
 from engines.tensorrt.passes.scaled_residual import SCALE, scale_residual
 from engines.tensorrt.weight_forms import weight_form
@@ -52,10 +56,10 @@ def unchanged(graph: Graph, spec: ModelSpec) -> None:
 
 
 def louder(graph: Graph, spec: ModelSpec) -> None:
-    """A model whose embedded tokens alone are beyond float16, as the sums of Gemma's layers are."""
+    """A model whose stream is some 20,000 times larger, as the sums of Gemma's layers are; only its norms see it."""
     for node in graph.nodes:
         if node.op == "embed":
-            node.attributes["scale"] = 400_000.0
+            node.attributes["scale"] = 60_000.0
 
 
 @pytest.mark.parametrize("name", ["gemma", "gemma_soft_caps"])
@@ -65,13 +69,38 @@ def test_a_scaled_stream_gives_the_same_logits(tiny_gguf: Gguf, tmp_path: Path, 
     assert np.abs(after - before).max() < 1e-5
 
 
+def largest(apply: Pass, gguf: Path, folder: Path) -> LargestValue:
+    logits_after(apply, gguf, folder, "float16")
+    spec = read_portable(folder / "model.onnx").spec
+    found = largest_value(folder / "changed.onnx", spec, [list(range(5, 30))], 1, SilentProgress())
+    assert not list(folder.glob("range.onnx"))
+    return found
+
+
 def test_a_stream_that_leaves_float16_stays_inside_when_scaled(tiny_gguf: Gguf, tmp_path: Path) -> None:
     def loud_and_scaled(graph: Graph, spec: ModelSpec) -> None:
         louder(graph, spec)
         scale_residual(graph, spec)
 
-    assert not np.isfinite(logits_after(louder, tiny_gguf("gemma"), tmp_path, "float16")).all()
-    assert np.isfinite(logits_after(loud_and_scaled, tiny_gguf("gemma"), tmp_path, "float16")).all()
+    assert not largest(louder, tiny_gguf("gemma"), tmp_path).fits
+    found = largest(loud_and_scaled, tiny_gguf("gemma"), tmp_path)
+    assert found.fits and 100 < found.magnitude < LARGEST_FLOAT16
+
+
+def test_what_leaves_float16_is_found_although_float32_has_room(tiny_gguf: Gguf, tmp_path: Path) -> None:
+    logits = logits_after(louder, tiny_gguf("gemma"), tmp_path, "float16")
+    found = largest(louder, tiny_gguf("gemma"), tmp_path)
+    assert np.isfinite(logits).all() and not found.fits
+
+
+def test_scores_in_float32_may_be_larger_than_float16_holds(tiny_gguf: Gguf, tmp_path: Path) -> None:
+    def loud_scores(graph: Graph, spec: ModelSpec) -> None:
+        decompose_capped_attention(graph)
+        for name in graph.constants:
+            if name.endswith("/cap"):
+                graph.constants[name] = np.array(1e6, np.float32)
+
+    assert largest(loud_scores, tiny_gguf("gemma_soft_caps"), tmp_path).fits
 
 
 def test_a_model_without_norms_behind_its_branches_is_left_alone(tiny_gguf: Gguf, tmp_path: Path) -> None:

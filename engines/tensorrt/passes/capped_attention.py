@@ -1,7 +1,9 @@
 """Attention with a soft cap, in smaller operators. Owns: that decomposition. Needs: graph. Never: plain Attention.
 
 No TensorRT reads Attention.softcap (onnx-tensorrt docs/operators.md, 10.14 to 11.1: "`softcap` attributes are unsupported"); a
-parser that ignored it would give other numbers. Scores, cap and softmax are float32, as fused kernels keep them.
+parser that ignored it would give other numbers. The product of queries and keys, the cap and the softmax are float32, as fused
+kernels keep them: unscaled scores can leave float16, and scaling float16 queries first would round scores that the cap is to
+tell apart. TF32, which has as many digits as float16, loses nothing of the factors.
 """
 
 from __future__ import annotations
@@ -48,9 +50,10 @@ def _nodes(graph: Graph, node: Node, heads: int, dtype: str, cache: tuple[int | 
 
     # Query heads of one key head are rows of one product: [B, Hkv, Hq / Hkv * S, D].
     query = add("Reshape", "Reshape_heads", [query, ints(0, kv_heads, -1, head_dim)])
+    query = add("Cast", "Cast_heads", [query], to=VALUE_TYPES["float32"])
     keys = add("Transpose", "Transpose_keys", [key], perm=[0, 1, 3, 2])
+    keys = add("Cast", "Cast_keys", [keys], to=VALUE_TYPES["float32"])
     scores = add("MatMul", "MatMul_scores", [query, keys])
-    scores = add("Cast", "Cast_scores", [scores], to=VALUE_TYPES["float32"])
     cap = float(node.attributes["softcap"])
     scores = add("Mul", "Mul_scale", [scores, scalar("scale_over_cap", float(node.attributes["scale"]) / cap)])
     scores = add("Tanh", "Tanh", [scores])

@@ -33,7 +33,7 @@ def test_a_board_shows_what_it_is() -> None:
         "jetson_linux": "36.4.3",
         "power_mode": "25W",
         "gpu": "Orin, sm 8.7, 8.0 GB",
-        "driver": "CUDA 12.6",
+        "driver": "CUDA 12.6, libcuda.so.1",
         "target": "orin-nano-8",
     }
     unsure = replace(NANO, jetson_linux=None, jetpack=None, power_mode=None)
@@ -74,6 +74,20 @@ def test_the_last_step_needs_tensorrt_on_its_device() -> None:
 
 def test_a_board_whose_driver_does_not_answer_is_told_what_to_do() -> None:
     (problem,) = gpu_problems(replace(ON_NANO, gpu=NO_DRIVER), TENSORRT, NO_RTX, "aarch64")
+    assert problem == "GPU engines on this board: no NVIDIA driver (libcuda.so.1). Install it"
+
+
+def test_a_board_in_a_container_is_told_how_to_be_known() -> None:
+    hidden = replace(NANO, title="a Jetson whose device tree is hidden", chip=None, target=None, is_known=False)
+    for board in (hidden, None):
+        found = Machine(board, ORIN, "jetson-generic", False)
+        assert str(machine_row(found)["target"]).startswith("jetson-generic (this board has no profile of its own")
+        (problem,) = gpu_problems(found, TENSORRT, NO_RTX, "aarch64")
+        assert problem == (
+            "this board: its device tree is hidden, so it is taken for jetson-generic. In a container: docker run "
+            "--security-opt systempaths=unconfined"
+        )
+    (problem,) = gpu_problems(Machine(hidden, NO_DRIVER, None, False), TENSORRT, NO_RTX, "aarch64")
     assert problem == "GPU engines on this board: no NVIDIA driver (libcuda.so.1). Install it"
 
 

@@ -51,6 +51,7 @@ def run(command: list[str], words: str, **changes: str) -> subprocess.CompletedP
     [
         ("os.kill(os.getpid(), signal.SIGINT); time.sleep(30)", 130),
         ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(30)", 143),
+        ("os.kill(os.getpid(), signal.SIGHUP); time.sleep(30)", 129),
         ("raise OSError(28, 'No space left on device', 'x')", 1),
     ],
 )

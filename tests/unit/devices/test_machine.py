@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fake_board import lay_board
@@ -61,11 +63,45 @@ def test_a_board_is_what_its_files_say_with_or_without_a_driver(
     assert (found.target, found.is_known, found.gpu) == ("orin-nano-8", True, gpu)
 
 
-def test_a_gpu_inside_a_processor_without_the_files_of_a_board_is_no_card(
+@pytest.mark.parametrize("tells", ["a release", "nothing"])
+def test_an_orin_in_a_container_that_hides_the_device_tree_is_a_board_of_which_nobody_knows_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tells: str
+) -> None:
+    monkeypatch.setattr(machine.os, "uname", lambda: SimpleNamespace(machine="aarch64"))
+    see(monkeypatch, ORIN)
+    lay_board(tmp_path, release="# R36 (release), REVISION: 4.3" if tells == "a release" else None, available_kb=5_000_000)
+    shutil.rmtree(tmp_path / "proc/device-tree")
+    found = find_machine(tmp_path)
+    assert (found.target, found.is_known, found.device) == ("jetson-generic", False, "jetson-generic")
+    assert (found.board is not None) == (tells == "a release")
+    now = device_now("jetson-generic", gpu_of("jetson-generic"), tmp_path)
+    assert now is not None and now.memory == 5_000_000 * 1024
+    see(monkeypatch, NOTHING)
+    assert (find_machine(tmp_path).target, find_machine(tmp_path).device) == (None, None)
+    assert device_now("jetson-generic", gpu_of("jetson-generic"), tmp_path) is None
+
+
+def test_another_chip_in_such_a_container_is_no_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    see(monkeypatch, GpuFound("libcuda.so.1", "13.0", (GpuDevice("NVIDIA Thor", "11.0", 128 << 30, True),)))
+    lay_board(tmp_path)
+    shutil.rmtree(tmp_path / "proc/device-tree")
+    found = find_machine(tmp_path)
+    assert (found.target, found.device) == (None, "NVIDIA Thor")
+
+
+def test_a_pc_is_not_asked_for_its_driver_to_plan_for_a_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine.os, "uname", lambda: SimpleNamespace(machine="x86_64"))
+    monkeypatch.delattr(machine, "probe_gpu")
+    assert device_now("orin-nano-8", gpu_of("orin-nano-8"), tmp_path) is None
+
+
+def test_plans_are_bound_to_a_board_by_its_target_and_to_a_card_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    see(monkeypatch, ORIN)  # as in a container that hides the device tree
-    assert find_machine(tmp_path).target is None
+    see(monkeypatch, ORIN)
+    assert find_machine(lay_board(tmp_path / "board")).device == "orin-nano-8"
+    see(monkeypatch, card("NVIDIA GeForce RTX 3060", "8.6"))
+    assert find_machine(tmp_path / "card").device == "NVIDIA GeForce RTX 3060"
 
 
 def test_the_board_itself_is_planned_with_what_it_has_available(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_nothing_installed_is_said_with_the_command(site: Path, no_dpkg: Path) -
     found = find_library("tensorrt-rtx", no_dpkg)
     assert found == NoLibrary(
         f"TensorRT-RTX is not installed for {sys.executable}",
-        "Install it (x86-64, Python 3.11 or newer): ./install.sh --with rtx, or pip install 'edge-zero[rtx]'",
+        "Install it (x86-64, Python 3.11 or newer): ./install.sh --with rtx, or pip install tensorrt-rtx-cu13",
     )
     none = find_library("tensorrt", no_dpkg)
     assert isinstance(none, NoLibrary) and none.remedy.startswith("On a Jetson: sudo apt-get install python3-libnvinfer, ")

@@ -47,6 +47,12 @@ esac
 """
 
 
+def pip_words(lines: list[str]) -> list[str]:
+    """What each pip command of a dry run would install, options left out."""
+    commands = [line.partition(" -m pip install ")[2] for line in lines if "would run" in line and " -m pip install " in line]
+    return [" ".join(word for word in command.split() if not word.startswith("--")) for command in commands]
+
+
 class FakeMachine:
     """Give it parts, then `install`. `log` is what its programs were told to make, one command a line."""
 
@@ -71,7 +77,7 @@ class FakeMachine:
             (self.checkout / name).mkdir(parents=True)
         (self.checkout / "edge").mkdir()
         (self.checkout / "tests").mkdir()
-        for name in ("edge/__init__.py", "edge/board.py", "install.sh", "tests/run.sh"):
+        for name in ("edge/__init__.py", "edge/board.py", "edge/dpkg.py", "install.sh", "tests/run.sh"):
             shutil.copy(CHECKOUT / name, self.checkout / name)
         shutil.copytree(CHECKOUT / "edge/install", self.checkout / "edge/install")
         (self.checkout / "pyproject.toml").touch()
@@ -84,6 +90,13 @@ class FakeMachine:
             capture_output=True, text=True, check=False, timeout=60, env=environment | changes,
             user=user if os.getuid() == 0 else None,
         )  # fmt: skip
+
+    def dry(self, *words: str, **changes: str) -> list[str]:
+        """What a dry run says, line by line. It must succeed and make nothing."""
+        done = self.run("--dry-run", *words, **changes)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert self.log == []
+        return done.stdout.splitlines()
 
     @property
     def log(self) -> list[str]:
@@ -132,10 +145,10 @@ class FakeMachine:
             link.symlink_to(path)
         return path
 
-    def packages(self, **versions: str) -> None:
+    def packages(self, removed: str = "tensorrt-removed", **versions: str) -> None:
         """Debian packages that are installed; `_` stands for `-`. Also a removed one, and one with a longer name."""
         entries = [
-            ("tensorrt-removed", "deinstall ok config-files", "9.0"),
+            (removed, "deinstall ok config-files", "36.4.3-20250107174145"),
             ("nvidia-jetpack-runtime", "install ok installed", "9"),
         ]
         entries += [(name.replace("_", "-"), "install ok installed", version) for name, version in versions.items()]

@@ -147,6 +147,27 @@ def test_an_environment_of_somebody_else_is_left_alone(machine: FakeMachine) -> 
     assert (machine.checkout / ".venv/bin").exists()
 
 
+@pytest.mark.parametrize(("name", "words"), [(".venv", []), (".venv-test", ["test"])])
+def test_a_link_to_nowhere_is_an_environment_of_somebody_else(machine: FakeMachine, name: str, words: list[str]) -> None:
+    (machine.checkout / name).symlink_to("gone")
+    done = machine.run(*words)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"install.sh: {machine.checkout}/{name} is not an environment that this script made. ")
+    assert f"    {name} stays: this script did not make it." in install(machine, "--uninstall")
+    assert (machine.checkout / name).is_symlink()
+
+
+@pytest.mark.parametrize("name", [".venv-test", ".venv-test-3.12"])
+def test_the_tests_leave_an_environment_of_somebody_else_alone(machine: FakeMachine, name: str) -> None:
+    mine = machine.checkout / name / "mine"
+    mine.mkdir(parents=True)
+    done = machine.run("test")
+    assert done.returncode == 1
+    assert done.stderr.endswith(f"/{name} is not an environment that this script made. Move it away, then run this again\n")
+    assert mine.exists()
+    assert machine.log == []
+
+
 def test_an_environment_of_an_earlier_version_of_the_script_is_replaced(machine: FakeMachine) -> None:
     (machine.checkout / ".venv").mkdir()
     (machine.checkout / ".venv/edge-installed-from").touch()
@@ -204,16 +225,21 @@ def test_a_stop_says_that_it_can_go_on(machine: FakeMachine, signal: str) -> Non
 def test_uninstall_removes_what_was_made_and_keeps_the_rest(machine: FakeMachine, tmp_path: Path) -> None:
     before = set(machine.checkout.rglob("*"))
     install(machine)
-    for name in (".venv-test", ".venv-test-3.12", "build/reports", "build/native", "build/cp311-abi3-linux_x86_64", *CACHES):
+    marked = (".venv-test/.edge-install", ".venv-test-3.12/.edge-install")
+    for name in (*marked, "build/reports", "build/native", "build/cp311-abi3-linux_x86_64", *CACHES):
         (machine.checkout / name).mkdir(parents=True)
     (machine.checkout / "edge/__pycache__").mkdir()
-    kept = {machine.checkout / "smollm2.edge", machine.checkout / "build", machine.checkout / "build/mine"}
+    (machine.checkout / ".venv-test-3.12/bin").mkdir()
+    copied = ".venv-testing-mine/.edge-install"  # the mark of a copy under a name of one's own
+    kept = {machine.checkout / name for name in ("smollm2.edge", "build/mine", ".venv-test-3.13", copied)}
     for path in kept:
-        path.mkdir(exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True)
+    kept |= {path.parent for path in kept} - {machine.checkout}
     cache = tmp_path / "cache"
     cache.mkdir()
     said = install(machine, "--uninstall", EDGE_CACHE=str(cache))
     assert set(machine.checkout.rglob("*")) == before | kept
     assert "    .venv\n" in said
+    assert "    .venv-test-3.13 stays: this script did not make it.\n" in said
     assert f"rm -r '{cache}'" in said
     assert cache.exists()

@@ -56,9 +56,17 @@ def rtx_files() -> dict[str, bytes]:
 
 def rtx_engine() -> dict[str, Any]:
     graph = graph_of(None, "1.7", b"the graph of an A10")
-    plan = {"path": "engine/model.plan", "graph_sha256": graph["sha256"], "version": "1.7.1.116", "driver": None, "plugins": {},
-            "note": ""}  # fmt: skip
-    return {"kind": "tensorrt-rtx", "sm": "8.6", "weights_sha256": "ab" * 32, "graphs": [graph], "plan": plan, "note": ""}
+    plan = {"path": "engine/model.plan", "graph_sha256": graph["sha256"], "version": "1.7.1.116", "driver": None,
+            "device": None, "plugins": {}, "note": ""}  # fmt: skip
+    return {
+        "kind": "tensorrt-rtx",
+        "sm": "8.6",
+        "weights_sha256": "ab" * 32,
+        "graphs": [graph],
+        "plan": plan,
+        "largest_activation": 24747.4,
+        "note": "",
+    }
 
 
 def unfinished_files() -> dict[str, bytes]:
@@ -74,6 +82,7 @@ def unfinished_engine() -> dict[str, Any]:
         "weights_sha256": sha256(GRAPH_WEIGHTS),
         "graphs": graphs,
         "plan": None,
+        "largest_activation": 24747.4,
         "note": "",
     }
 
@@ -82,7 +91,7 @@ def finish(manifest: dict[str, Any]) -> None:
     """What the last step on the device adds to an unfinished package whose folder has the plan, too."""
     engine = manifest["engine"]
     plan = {"path": "engine/model.plan", "graph_sha256": engine["graphs"][1]["sha256"], "version": "10.16.2.10",
-            "driver": "13.2", "plugins": {}, "note": ""}  # fmt: skip
+            "driver": "13.2", "device": "orin-nx-16", "plugins": {}, "note": ""}  # fmt: skip
     engine["plan"] = plan
     manifest["files"]["engine/model.plan"] = {"bytes": len(PLAN), "sha256": sha256(PLAN)}
 

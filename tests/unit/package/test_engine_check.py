@@ -31,7 +31,8 @@ REBUILD = "edge build tiny.gguf --tier int4 --target"
 
 
 def machine_of(sm: str, name: str, cuda: str, target: str | None) -> Machine:
-    return Machine(None, GpuFound("libcuda.so.1", cuda, (GpuDevice(name, sm, 24 << 30, integrated=False),)), target, True)
+    gpu = GpuDevice(name, sm, 24 << 30, integrated=name == "Orin")
+    return Machine(None, GpuFound("libcuda.so.1", cuda, (gpu,)), target, True)
 
 
 A10 = machine_of("8.6", "NVIDIA A10", "13.0", "a10")
@@ -109,12 +110,26 @@ def test_a_driver_of_the_same_major_version_is_new_enough_for_a_plan_built_witho
     check_engine(manifest(), "a.edge", machine_of("8.6", "NVIDIA A10", "13.0", "a10"), RTX, {})
 
 
-def test_a_driver_older_than_at_the_build_is_refused_and_a_newer_one_is_not() -> None:
-    assert refusal(orin_manifest(), machine_of("8.7", "Orin", "13.1", "orin-nx-16"), TENSORRT) == (
-        "built beside a driver with CUDA 13.2, the one here knows CUDA 13.1. "
-        "Update the driver, or build the plan again: edge build 'my models/a.edge' --finish --force"
+@pytest.mark.parametrize("cuda", ["13.0", "13.2", "14.0"])
+def test_any_driver_that_the_library_runs_with_runs_a_plan_whichever_built_it(cuda: str) -> None:
+    check_engine(orin_manifest(), "a.edge", machine_of("8.7", "Orin", cuda, "orin-nx-16"), TENSORRT, {PLUGIN: DIGEST})
+
+
+def test_a_plan_of_another_board_with_the_same_capability_is_refused_with_both() -> None:
+    assert refusal(orin_manifest(), machine_of("8.7", "Orin", "13.2", "orin-nano-4"), TENSORRT) == (
+        "its plan was built on orin-nx-16, here is orin-nano-4, and a plan of TensorRT runs where it was built only. "
+        "Build the plan again: edge build 'my models/a.edge' --finish --force"
     )
-    check_engine(orin_manifest(), "a.edge", machine_of("8.7", "Orin", "14.0", None), TENSORRT, {PLUGIN: DIGEST})
+
+
+def test_a_plan_of_tensorrt_is_bound_to_the_card_and_one_of_tensorrt_rtx_to_its_capability() -> None:
+    def on_an_a10(m: dict[str, Any]) -> None:
+        m["engine"] |= {"kind": "tensorrt", "plan": m["engine"]["plan"] | {"version": "10.16.2.10", "device": "NVIDIA A10"}}
+
+    check_engine(manifest(on_an_a10), "a.edge", A10, TENSORRT, {})
+    other = machine_of("8.6", "NVIDIA GeForce RTX 3050", "13.0", "cuda-sm86")
+    assert "built on NVIDIA A10, here is NVIDIA GeForce RTX 3050" in refusal(manifest(on_an_a10), other, TENSORRT)
+    check_engine(manifest(), "a.edge", other, RTX, {})
 
 
 def test_a_missing_library_is_named_with_the_version_to_install() -> None:
@@ -160,31 +175,31 @@ VERSIONS = st.tuples(st.just(10), st.sampled_from([3, 16]), st.integers(0, 2), s
     lambda numbers: ".".join(map(str, numbers))
 )
 DIGESTS = st.sampled_from(["12" * 32, "34" * 32])
-DRIVERS = st.sampled_from(["12.6", "13.0", "13.2"])
+DRIVERS = st.sampled_from(["11.8", "12.6", "13.0", "13.2"])
+DEVICES = st.sampled_from(["orin-nx-16", "orin-nano-4", "NVIDIA A10"])
 
 
 @given(
-    built=st.tuples(CAPABILITIES, VERSIONS, DIGESTS, DRIVERS),
-    here=st.tuples(CAPABILITIES, VERSIONS, DIGESTS, DRIVERS),
+    built=st.tuples(CAPABILITIES, DEVICES, VERSIONS, DIGESTS, DRIVERS),
+    here=st.tuples(CAPABILITIES, DEVICES, VERSIONS, DIGESTS, DRIVERS),
     has=st.sampled_from(["gpu and library", "gpu", "library"]),
 )
 def test_nothing_passes_that_differs_anywhere(built: tuple[str, ...], here: tuple[str, ...], has: str) -> None:
-    sm, version, digest, driver = built
-    here_sm, here_version, here_digest, here_driver = here
-    machine = machine_of(here_sm, "some GPU", here_driver, None) if "gpu" in has else NOBODY
+    sm, device, version, digest, driver = built
+    here_sm, here_device, here_version, here_digest, here_driver = here
+    machine = machine_of(here_sm, here_device, here_driver, None) if "gpu" in has else NOBODY
     library = LibraryFound("tensorrt", here_version, 12) if "library" in has else NoLibrary("it is not installed", "Install it")
 
     def change(m: dict[str, Any]) -> None:
         m["engine"]["sm"] = sm
-        m["engine"]["plan"] |= {"version": version, "driver": driver, "plugins": {PLUGIN: digest}}
+        m["engine"]["plan"] |= {"version": version, "driver": driver, "device": device, "plugins": {PLUGIN: digest}}
 
     obstacle = find_obstacle(orin_manifest(change), "a.edge", machine, library, {PLUGIN: here_digest})
-    is_same = (sm, version, digest) == (here_sm, here_version, here_digest)
-    newer = tuple(map(int, here_driver.split("."))) >= tuple(map(int, driver.split(".")))
-    assert (obstacle is None) == (has == "gpu and library" and is_same and newer)
+    is_same = (sm, device, version, digest) == (here_sm, here_device, here_version, here_digest)
+    assert (obstacle is None) == (has == "gpu and library" and is_same and not here_driver.startswith("11."))
 
 
-@given(st.lists(st.sampled_from(["kind", "sm", "version", "driver", "plugins"]), max_size=3), st.data())
+@given(st.lists(st.sampled_from(["kind", "sm", "version", "driver", "device", "plugins"]), max_size=3), st.data())
 def test_a_refusal_is_always_one_line_of_ours(keys: list[str], data: st.DataObject) -> None:
     text = st.text(max_size=30)
 

@@ -150,7 +150,8 @@ def test_inspect_shows_what_the_engine_is(edge: Edge, tmp_path: Path, nobody: Pa
     rows = [" ".join(line.split()) for line in done.out.splitlines()]
     for row in (
         "engine TensorRT for sm 8.7, weights e086da5980e8",
-        "plan 600 bytes, built by TensorRT 10.16.2.10 beside a driver with CUDA 13.2, from graph 59ba6e1878b6",
+        "plan 600 bytes, built by TensorRT 10.16.2.10 with a driver of CUDA 13.2, from graph 59ba6e1878b6",
+        "runs on orin-nx-16, on which it was built, and no other",
         "note W8A8 was refused",
         "graph verdict passed: KL 0.00010, top-1 99.9 %, perplexity x 1.0001, 9 tokens of t",
         "4f36b20a12f6 TensorRT 10.3 and newer linear KV float16 engine/graphs/tensorrt-10.3.onnx",

@@ -83,6 +83,11 @@ def test_a_target_that_cannot_run_the_engine_is_damage(tmp_path: Path, target: s
     assert message.startswith(f"/manifest.json: holds a tensorrt-rtx engine, {target} runs: ")
 
 
+def test_an_engine_for_another_capability_than_its_target_has_is_damage(tmp_path: Path) -> None:
+    message = refusal(write_rtx(tmp_path / "a.edge", lambda m: m["engine"].update(sm="8.9")))
+    assert message.startswith("/manifest.json: holds an engine for sm 8.9, a10 has sm 8.6. Copy the package again, or rebuild")
+
+
 @pytest.mark.parametrize("name", ["graph", "tier"])
 def test_graph_and_tier_must_be_proved_unless_forced(tmp_path: Path, name: str) -> None:
     missing = write_rtx(tmp_path / "missing.edge", lambda m: m["verdicts"].update({name: None}))

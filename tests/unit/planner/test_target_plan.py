@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.build_memory import build_step, builder_bytes
+from edge.build_memory import MARGIN_BYTES, build_step, builder_bytes, limits_at_hand
 from edge.devices import DeviceProfile, EngineKind, Gpu, load_device
 from edge.machine import DeviceNow
 from edge.presets import PRESETS, linear_bytes
@@ -108,10 +109,53 @@ def test_a_card_engine_is_built_here_and_a_board_engine_there() -> None:
 
 def test_on_a_board_the_limit_of_the_builder_binds_too() -> None:
     gpu = gpu_of("orin-nano-8")
-    step = build_step("tensorrt", gpu, 10**9, here=0, there=100 * GB)
+    step = build_step("tensorrt", gpu, 10**9, here=0, there=100 * GB, limits=gpu.build)
     assert step.limit == gpu.build.tactic_dram_bytes
     assert step.limit < step.total < 100 * GB
     assert step.fits is False
+
+
+@pytest.mark.parametrize(("weights", "context"), [(96_200_000, 2048), (260_000_000, 2048)])
+@pytest.mark.parametrize("target", ["orin-nano-4", "jetson-generic"])
+def test_the_models_of_the_catalog_are_built_on_the_smallest_board_and_run_there(
+    target: str, weights: int, context: int
+) -> None:
+    usable = gpu_of(target).usable_bytes
+    for now in (None, DeviceNow(usable, usable, "MemAvailable of this machine")):
+        found = plan(target, weights=Weights(weights, weights), context=context, now=now)
+        assert found.memory.fits and found.build is not None and found.build.fits
+
+
+def test_on_the_device_itself_a_builder_leaves_some_of_what_is_available() -> None:
+    known, limits = load_device("orin-nano-8"), gpu_of("orin-nano-8").build
+    assert limits_at_hand(known, 100 * GB) == limits
+    assert limits_at_hand(known, 3 * GB).tactic_dram_bytes == 3 * GB - MARGIN_BYTES
+    assert limits_at_hand(known, 3 * GB).workspace_bytes == limits.workspace_bytes
+    nothing = limits_at_hand(known, MARGIN_BYTES - 1)
+    assert (nothing.workspace_bytes, nothing.tactic_dram_bytes) == (0, 0)
+    step = plan("orin-nano-8", now=DeviceNow(2 * GB, 2 * GB, "now")).build
+    assert step is not None and (step.limit, step.fits) == (2 * GB - MARGIN_BYTES, False)
+
+
+def test_a_board_that_nobody_knows_is_limited_by_what_it_has_and_a_card_by_its_profile() -> None:
+    assert limits_at_hand(load_device("jetson-generic"), 60 * GB).tactic_dram_bytes == 60 * GB - MARGIN_BYTES
+    assert limits_at_hand(load_device("cuda-sm86"), 24 * GB) == gpu_of("cuda-sm86").build
+    step = plan("jetson-generic", weights=Weights(4 * GB, 4 * GB), now=DeviceNow(60 * GB, 60 * GB, "now")).build
+    assert step is not None and step.fits
+
+
+def test_what_else_uses_a_card_is_counted_whether_it_is_here_or_not() -> None:
+    here = plan("cuda-sm86", now=DeviceNow(6 * GB, 16 * GB, "memory of the card, in use or not"))
+    assert here.memory.system == plan("cuda-sm86").memory.system == gpu_of("cuda-sm86").system_bytes > 0
+
+
+def test_each_jetpack_is_told_whether_its_tensorrt_does_the_last_step() -> None:
+    steps = plan("orin-nano-8").jetpacks
+    assert [(step.jetpacks[0], step.jetpacks[-1], step.tensorrt, step.finishes) for step in steps] == [
+        ("6.1", "6.2.2", "10.3.0", False),
+        ("7.2", "7.2.1", "10.16.2", True),
+    ]
+    assert plan("a10").jetpacks == plan("orin-nano-8", is_built=True).jetpacks == ()
 
 
 def test_a_builder_is_planned_above_what_was_measured() -> None:

@@ -1,4 +1,4 @@
-"""Jobs for the stand-in for TensorRT. Owns: the script of a graph, the job that fits it."""
+"""Jobs for the stand-in for TensorRT. Owns: the script of a graph, the job that fits it, a build that is refused."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from edge.engine_record import EngineProfile, EngineTensor, ShapeRange
-from engines.tensorrt.job import BuildJob
+from edge.errors import BuildError
+from edge.progress import SilentProgress
+from engines.tensorrt.builder import build_plan
+from engines.tensorrt.job import BuildJob, BuildOutcome
 
 FAKE = Path(__file__).parent / "fake_tensorrt"  # for PYTHONPATH
 
@@ -42,3 +47,19 @@ def job(path: Path, **changes: Any) -> BuildJob:
         "tensors": (INPUT, OUTPUT),
     }
     return BuildJob(**{**fields, **changes})
+
+
+def build(wanted: BuildJob) -> BuildOutcome:
+    """The plan of a job, built by the stand-in."""
+    return build_plan(wanted, SilentProgress())
+
+
+def refusal(wanted: BuildJob) -> str:
+    """The message of a build that fails, which leaves nothing but what was there."""
+    before = sorted(wanted.plan.parent.iterdir())
+    with pytest.raises(BuildError) as caught:
+        build(wanted)
+    assert sorted(wanted.plan.parent.iterdir()) == before
+    message = str(caught.value)
+    assert "\n" not in message
+    return message

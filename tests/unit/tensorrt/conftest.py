@@ -13,6 +13,7 @@ from builds import FAKE
 
 from edge.gpu import GpuDevice, GpuFound
 from engines.tensorrt import builder
+from engines.tensorrt.library import need_library
 
 
 @pytest.fixture
@@ -21,3 +22,9 @@ def fake_board(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = GpuDevice("Orin", "8.7", 16 << 30, integrated=True)
     monkeypatch.setattr(builder, "probe_gpu", lambda: GpuFound("libcuda.so.1", "12.6", (gpu,)))
     monkeypatch.setenv("PYTHONPATH", str(FAKE))
+
+
+@pytest.fixture(autouse=True)
+def forgotten_library() -> None:
+    """Each test finds out anew which library there is."""
+    need_library.cache_clear()

@@ -37,6 +37,7 @@ class Bindings:
 
     distribution: str
     version: str
+    newest_python: tuple[int, int] | None = None  # that it has a wheel for; None: no Python is too new for it
 
     @property
     def major(self) -> str:

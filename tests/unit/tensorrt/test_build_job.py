@@ -49,7 +49,7 @@ def test_tensorrt_rtx_keeps_no_times(tmp_path: Path) -> None:
         StepDone("Building engine"),
         PhaseDone("Building engine"),
         Built("1.7.1.116", 9, 8, (INPUT, OUTPUT), 7, "a note"),
-        Failed("two\nlines"),
+        Failed("two\nlines", refused=True),
     ],
 )
 def test_a_message_is_one_line_and_read_as_it_was_written(message: Message) -> None:

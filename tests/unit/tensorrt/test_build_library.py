@@ -30,6 +30,19 @@ def test_a_library_that_loads_has_its_version(monkeypatch: pytest.MonkeyPatch) -
     assert need_library("tensorrt") == "10.3.0"
 
 
+def test_where_ci_installs_all_no_test_of_the_other_library_is_skipped(is_whole: bool) -> None:
+    if not is_whole:
+        pytest.skip("needs CI=true on x86-64 with the build extra")
+    assert importlib.util.find_spec("tensorrt_rtx") is not None
+
+
+def test_a_library_that_was_found_is_not_loaded_again(place: Path) -> None:
+    count = place / "count"
+    (place / "tensorrt.py").write_text(f"__version__ = '9.1'\nwith open({str(count)!r}, 'a') as file:\n    file.write('+')\n")
+    assert [need_library("tensorrt"), need_library("tensorrt")] == ["9.1", "9.1"]
+    assert count.read_text() == "+"
+
+
 @pytest.mark.skipif(importlib.util.find_spec("tensorrt") is not None, reason="needs a Python without TensorRT")
 def test_a_missing_library_is_told_with_the_way_to_get_it() -> None:
     assert "TensorRT is not installed for" in refusal() and "python3-libnvinfer" in refusal()
@@ -60,7 +73,7 @@ def test_a_library_that_lacks_another_module_is_not_taken_for_missing(place: Pat
 
 def test_a_library_that_crashes_when_loaded_does_not_take_us_along(place: Path) -> None:
     (place / "tensorrt.py").write_text("import os; os.abort()")
-    assert "TensorRT ends the process that loads it (exit code -6)" in refusal()
+    assert "TensorRT ends the process that loads it (SIGABRT)" in refusal()
 
 
 def test_what_a_library_prints_is_not_its_version(place: Path) -> None:
