@@ -50,7 +50,7 @@ def test_a_missing_library_is_told_with_the_way_to_get_it() -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("tensorrt_rtx") is not None, reason="needs a Python without TensorRT-RTX")
 def test_the_other_library_has_its_own_way() -> None:
-    with pytest.raises(LibraryMissing, match=r"TensorRT-RTX is not installed .* pip install 'edge-zero\[rtx\]'"):
+    with pytest.raises(LibraryMissing, match=r"TensorRT-RTX is not installed .* pip install tensorrt-rtx-cu13"):
         need_library("tensorrt-rtx")
 
 
