@@ -12,6 +12,7 @@ import numpy as np
 from calibration.rtn import FP16_MAX, quantise_rtn
 from calibration.schemes import SCHEMES, ZEROS, QuantTensor
 from edge.errors import SourceError
+from edge.manifest import VerdictLimits
 from edge.yamls import load_named
 
 SchemeName = Literal["fp16", "int8", "int4"]
@@ -45,6 +46,11 @@ class Limits:
     def __post_init__(self) -> None:
         if not (self.mean_kl > 0 and 0 < self.top1 <= 1 and self.perplexity_ratio >= 1):
             raise ValueError("mean_kl must be over 0, top1 in (0, 1], perplexity_ratio 1 or more")
+
+    @property
+    def of_verdict(self) -> VerdictLimits:
+        """As a manifest states them."""
+        return VerdictLimits(self.mean_kl, self.top1, self.perplexity_ratio)
 
 
 @dataclass(frozen=True, slots=True)

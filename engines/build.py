@@ -35,7 +35,7 @@ from engines.cpu.backend import CPU
 from engines.partial_package import partial_package
 from engines.portable.export import write_portable
 from engines.portable.metadata import ExportReport
-from engines.sizes import build_bytes, check_build_budget, check_build_room
+from engines.sizes import build_bytes, check_build_budget, check_build_room, planned_engine
 from engines.sources.base import Source, open_source
 from engines.sources.gguf_tokenizer import write_tokenizer
 from engines.tensorrt.backend import TENSORRT, TENSORRT_RTX
@@ -77,11 +77,12 @@ def build_package(request: BuildRequest, progress: Progress | None = None) -> Bu
     source = open_source(request.model)
     defaults = load_device(request.target).defaults
     context = engine_context(source.spec, request.context, defaults.context) if defaults else None
-    planned = build_bytes(source, recipe, request.requantise, kind, context)
+    engine = planned_engine(source, recipe, request.requantise)
+    planned = build_bytes(engine, source.spec, kind, context)
     if not request.ignore_budget:
         check_build_budget(planned, request.model_name)
     with partial_package(Path(os.path.abspath(request.out))) as folder:
-        check_build_room(request.out, source, recipe, request.requantise, kind)
+        check_build_room(request.out, engine.weight_bytes, kind)
         manifest, builder = _fill(folder, request, kind, source, recipe, context, progress)
         text = to_json(manifest)
         assert from_json(text, FILE_NAME) == manifest, "a manifest must be read as it was written"

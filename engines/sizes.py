@@ -20,6 +20,7 @@ from edge.footprint import engine_sizes
 from edge.manifest import Limits
 from edge.monitors.memory import machine_memory
 from edge.planner import MemoryPlan, plan_memory
+from edge.spec import ModelSpec
 from edge.units import human_bytes
 from engines.contexts import wanted_context
 from engines.portable.convert import Converter
@@ -56,12 +57,10 @@ def model_plan(
     return plan_memory(sizes, context=wanted, longest_context=spec.context_length, available=machine_memory().available)
 
 
-def build_bytes(source: Source, tier: Tier, requantise: bool, kind: EngineKind, context: int | None) -> int:
-    """The most that a build of `source` should hold: the proof runs two models in ONNX Runtime beside the engine, or beside
-    the graph of an engine that is for other hardware, whose caches have `context` rows (None: at most the model's). Before
-    that TensorRT-RTX makes its plan, in a process of its own."""
-    spec = source.spec
-    engine = planned_engine(source, tier, requantise)
+def build_bytes(engine: CpuPlan, spec: ModelSpec, kind: EngineKind, context: int | None) -> int:
+    """The most that a build should hold of a model whose planned_engine is `engine`: the proof runs two models in ONNX Runtime
+    beside the engine, or beside the graph of an engine that is for other hardware, whose caches have `context` rows (None: at
+    most the model's). Before that TensorRT-RTX makes its plan, in a process of its own."""
     # What ONNX Runtime holds of a model: its weights, packed once more for its kernels, and the head as float32.
     session = 2 * engine.weight_bytes + 4 * spec.vocab_size * spec.hidden_size
     logits = 4 * SEAL_TOKENS * spec.vocab_size
@@ -76,9 +75,9 @@ def build_bytes(source: Source, tier: Tier, requantise: bool, kind: EngineKind, 
     return proof if kind == "tensorrt" else max(proof, BUILD_BYTES + builder_bytes(kind, engine.weight_bytes))
 
 
-def check_build_room(out: Path, source: Source, tier: Tier, requantise: bool, kind: EngineKind) -> None:
-    """BuildError where the disk of `out` cannot hold what a build writes at its fullest: exports, weights, engine."""
-    engine = planned_engine(source, tier, requantise).weight_bytes
+def check_build_room(out: Path, engine: int, kind: EngineKind) -> None:
+    """BuildError where the disk of `out` cannot hold what a build writes at its fullest: exports, weights, engine. `engine`:
+    weight bytes of its planned_engine."""
     # cpu: the export of the tier, and the engine. GPUs: exports in float32 and float16, and the lowered weights beside them;
     # TensorRT-RTX adds its plan. The source's own export, which a tier that rounds needs, comes when some of these are gone.
     needed = {"cpu": 2 * engine, "tensorrt": 3 * engine, "tensorrt-rtx": 4 * engine + _KERNEL_BYTES}[kind]

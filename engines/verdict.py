@@ -21,7 +21,7 @@ from edge.comparison import Comparison, best_logits
 from edge.contract import SEAL_TOKENS
 from edge.errors import BuildError
 from edge.executors.native import available_threads
-from edge.manifest import ReferencePrompt, Verdict, VerdictLimits, Verdicts
+from edge.manifest import ReferencePrompt, Verdict, Verdicts
 from edge.progress import Progress
 from edge.spec import ModelSpec
 from edge.text.tokenizer import Tokenizer
@@ -146,7 +146,7 @@ def _judge(of: Role | Literal["tier"], found: Comparison, limits: TierLimits, wi
             f"verdict of the {of}: its logits overflow (KL {found.kl_mean}, perplexity x{found.perplexity_ratio}). "
             f"{_OVERFLOWS[of]}"
         )
-    held = VerdictLimits(limits.mean_kl, limits.top1, limits.perplexity_ratio)
+    held = limits.of_verdict
     return Verdict(
         kl_mean=found.kl_mean,
         top1=found.top1,

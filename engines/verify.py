@@ -83,7 +83,7 @@ def verify_package(
     package.verify_hashes(progress)
     # A manifest may have been written by anybody: its limits count only where they are the tier's own.
     limits = load_tier(package.manifest.tier).engine_limits
-    stored = _check_stored(package, VerdictLimits(limits.mean_kl, limits.top1, limits.perplexity_ratio), progress)
+    stored = _check_stored(package, limits.of_verdict, progress)
     measured = None if reference is None else measure_engine_again(package, reference, progress)
     return VerifyReport(package.path, len(package.manifest.files), package.manifest.verdicts, stored, measured)
 

@@ -13,7 +13,7 @@ from edge.engine_check import find_obstacle
 from edge.engine_library import TITLES, find_library
 from edge.engine_record import EngineRecord
 from edge.machine import find_machine
-from edge.manifest import Verdict, VerdictLimits
+from edge.manifest import Verdict
 from edge.package import Package
 from edge.progress import Progress
 from edge.units import human_bytes
@@ -158,5 +158,5 @@ def _judge(name: str, verdict: Verdict | None, limits: TierLimits) -> Proof:
     """A manifest may have been written by anybody: its limits count only where they are the tier's own."""
     if verdict is None:
         return Proof(name, None, passed=False)
-    held = VerdictLimits(limits.mean_kl, limits.top1, limits.perplexity_ratio)
+    held = limits.of_verdict
     return Proof(name, verdict, held.hold(verdict.kl_mean, verdict.top1, verdict.perplexity_ratio))

@@ -88,10 +88,18 @@ class OrtGraph:
         """Float32 [n, V], n <= `chunk`: the rows of one sequence, run after run through the cache, none of them kept here."""
         if not ids:
             raise RequestError("the reference got no tokens. Give it at least one")
+        for rows, _ in self.chunks(ids, chunk, max_context):
+            yield rows
+
+    def chunks(
+        self, ids: Sequence[int], chunk: int = SEAL_TOKENS, max_context: int | None = None
+    ) -> Iterator[tuple[np.ndarray, Cache]]:
+        """Logits as above, each with the cache that the next run reads. A graph with further outputs puts them there, too:
+        they must be taken out before the next run."""
         cache = self.new_cache(1, max_context or len(ids))
         for begin in range(0, len(ids), chunk):
             rows = np.asarray(ids[begin : begin + chunk])[None]
-            yield self.run(rows, begin + np.arange(rows.shape[1])[None], cache)[0]
+            yield self.run(rows, begin + np.arange(rows.shape[1])[None], cache)[0], cache
 
     def rows(self, ids: Sequence[int]) -> Iterator[np.ndarray]:
         """The logits of a text, as a verdict asks for them."""

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from edge.contract import SEAL_TOKENS
 from edge.engine_record import LARGEST_FLOAT16
 from edge.errors import BuildError
 from edge.progress import Progress
@@ -51,16 +50,13 @@ def largest_value(
         found = LargestValue(0.0, "")
         progress.start("watching the range of activations", sum(len(window) for window in windows), "tokens")
         for window in windows:
-            cache = session.new_cache(1, len(window))
-            for begin in range(0, len(window), SEAL_TOKENS):
-                ids = np.asarray(window[begin : begin + SEAL_TOKENS])[None]
-                session.run(ids, begin + np.arange(ids.shape[1])[None], cache)
+            for rows, cache in session.chunks(window):
                 largest = np.array([float(cache.past.pop(f"range.{number}")) for number in range(len(nodes))])
                 # NaN is what an infinity has become, so it is larger than all.
                 at = int(np.argmax(np.nan_to_num(largest, nan=np.inf)))
                 if not largest[at] <= found.magnitude:
                     found = LargestValue(float(largest[at]), nodes[at])
-                progress.advance(ids.shape[1])
+                progress.advance(len(rows))
         progress.done()
     finally:
         observed.unlink(missing_ok=True)

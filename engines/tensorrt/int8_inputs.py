@@ -17,7 +17,6 @@ import numpy as np
 from calibration.tiers import Limits
 from edge.comparison import Comparison
 from edge.executors.native import available_threads
-from edge.manifest import VerdictLimits
 from edge.progress import Progress
 from edge.spec import ModelSpec
 from edge.text.tokenizer import Tokenizer
@@ -68,6 +67,6 @@ def measure_int8_inputs(
             progress.advance(end - begin)
             begin = end
     progress.done()
-    held = VerdictLimits(limits.mean_kl, limits.top1, limits.perplexity_ratio)
+    held = limits.of_verdict
     figures = (found.kl_mean, found.top1, found.perplexity_ratio)
     return Int8Inputs(*figures, holds=bool(np.isfinite(figures).all()) and held.hold(*figures))

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from calibration.activations import TokenMaxima
-from edge.contract import SEAL_TOKENS
 from edge.errors import BuildError
 from edge.progress import Progress
 from engines.lowering.fold_weights import fold_linears
@@ -36,13 +35,10 @@ def input_scales(portable: Path, windows: Sequence[Sequence[int]], threads: int,
     maxima = {value: TokenMaxima() for value in watched}
     progress.start("observing activations", sum(len(window) for window in windows), "tokens")
     for window in windows:
-        cache = session.new_cache(1, len(window))
-        for begin in range(0, len(window), SEAL_TOKENS):
-            ids = np.asarray(window[begin : begin + SEAL_TOKENS])[None]
-            session.run(ids, begin + np.arange(ids.shape[1])[None], cache)
+        for rows, cache in session.chunks(window):
             for number, value in enumerate(watched):
                 maxima[value].add(cache.past.pop(f"maxima.{number}"))
-            progress.advance(ids.shape[1])
+            progress.advance(len(rows))
     progress.done()
     return {value: rows.scale(SHARE) for value, rows in maxima.items()}
 

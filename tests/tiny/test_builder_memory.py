@@ -14,7 +14,7 @@ from synthetic import TinyModel
 
 from calibration.tiers import load_tier
 from edge.build_memory import builder_bytes
-from engines.sizes import build_bytes
+from engines.sizes import build_bytes, planned_engine
 from engines.sources.base import open_source
 
 pytestmark = pytest.mark.build
@@ -48,5 +48,7 @@ def test_the_next_step_can_be_typed_as_it_stands(tiny_gguf: Gguf, tmp_path: Path
 
 def test_the_plan_of_a_build_counts_the_builder_of_this_machine(tiny_gguf: Gguf) -> None:
     source, tier = open_source(tiny_gguf("llama")), load_tier("int4")
-    here, elsewhere = (build_bytes(source, tier, False, kind, 64) for kind in ("tensorrt-rtx", "tensorrt"))
+    here, elsewhere = (
+        build_bytes(planned_engine(source, tier, False), source.spec, kind, 64) for kind in ("tensorrt-rtx", "tensorrt")
+    )
     assert here > builder_bytes("tensorrt-rtx", 0) > elsewhere
