@@ -21,6 +21,7 @@ from edge.errors import BudgetError, BuildError
 from edge.executors.native import available_threads
 from edge.manifest import Capabilities, Limits
 from edge.monitors.memory import machine_memory
+from edge.presets import SEQUENCES
 from edge.progress import Progress
 from edge.spec import ModelSpec
 from edge.text.tokenizer import Tokenizer
@@ -40,7 +41,6 @@ from engines.texts import first_windows
 from engines.verdict import Tested, TestedOpener
 
 RANGE_TOKENS = 512  # of text over which activations are watched
-SEQUENCES = 1  # that an engine with linear KV carries
 
 READERS_OF: dict[LibraryKind, tuple[str, ...]] = {
     "tensorrt-rtx": ("tensorrt-rtx",),

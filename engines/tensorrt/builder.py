@@ -12,6 +12,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from edge.engine_library import TITLES
 from edge.errors import BuildError
 from edge.exit_codes import ending
 from edge.gpu import NoGpu, probe_gpu
@@ -20,7 +21,7 @@ from edge.progress import Progress
 from edge.units import human_bytes
 from engines.tensorrt.child import Child
 from engines.tensorrt.job import BuildJob, BuildOutcome, Built, Failed, GraphRefused, Opened, partial_path, read_message
-from engines.tensorrt.library import title, worker_command
+from engines.tensorrt.library import worker_command
 from engines.tensorrt.log import one_line
 from engines.tensorrt.phases import Phases
 from engines.tensorrt.plan_file import plan_facts
@@ -120,14 +121,14 @@ def _death(job: BuildJob, child: Child, available: int) -> BuildError:
     words = one_line(child.last_words())
     kind = GraphRefused if code < 0 else BuildError
     return kind(
-        f"{job.graph}: {title(job.library)} {how} while it built{f', its last words: {words}' if words else ''}. "
+        f"{job.graph}: {TITLES[job.library]} {how} while it built{f', its last words: {words}' if words else ''}. "
         "Try again; if it ends so again, build for another target or with another version of the library"
     )
 
 
 def _check_plan(partial: Path, built: Built, job: BuildJob) -> str:
     """Looks at the plan that the library says it built; returns what is worth saying. BuildError where it is not whole."""
-    name = f"{title(job.library)} {built.version} says that the build succeeded"
+    name = f"{TITLES[job.library]} {built.version} says that the build succeeded"
     try:
         size = partial.stat().st_size
     except FileNotFoundError:
@@ -142,7 +143,7 @@ def _check_plan(partial: Path, built: Built, job: BuildJob) -> str:
         return ""
     facts = plan_facts(partial)
     if facts is None:
-        return f"the header of a plan of {title(job.library)} {built.version} is not known, so only its size was checked"
+        return f"the header of a plan of {TITLES[job.library]} {built.version} is not known, so only its size was checked"
     if facts.plan_bytes != size or facts.sms != (job.sm,) or facts.version != built.version or facts.weights_bytes < least:
         raise BuildError(
             f"{job.plan}: {name}, and the plan says of itself: {facts}. Expected are {size} bytes for sm {job.sm}, of which "
@@ -150,6 +151,6 @@ def _check_plan(partial: Path, built: Built, job: BuildJob) -> str:
         )
     if facts.weights_bytes > MOST_OF_WEIGHTS * built.weights_bytes + PADDING_BYTES:
         wide, packed = human_bytes(facts.weights_bytes), human_bytes(built.weights_bytes)
-        why = f"{title(job.library)} widened some, or keeps a copy for each profile"
+        why = f"{TITLES[job.library]} widened some, or keeps a copy for each profile"
         return f"weights take {wide} in the plan and {packed} in the graph: {why}"
     return ""

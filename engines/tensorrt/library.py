@@ -21,7 +21,7 @@ from edge.exit_codes import ending
 if TYPE_CHECKING:
     import tensorrt as trt
 
-__all__ = ["LibraryMissing", "load_library", "need_library", "title", "trt", "worker_command"]
+__all__ = ["LibraryMissing", "load_library", "need_library", "trt", "worker_command"]
 
 _SECONDS = 120.0  # that importing may take: several hundred MB from a memory card
 
@@ -39,11 +39,6 @@ def __getattr__(name: str) -> Any:
     if name == "trt" and _module is not None:
         return _module
     raise AttributeError(f"{name}: no such name, or load_library was not called")
-
-
-def title(library: LibraryKind) -> str:
-    """Its name for people."""
-    return TITLES[library]
 
 
 def worker_command(*words: str) -> list[str]:
@@ -64,14 +59,14 @@ def need_library(library: LibraryKind) -> str:
         )
     except subprocess.TimeoutExpired as error:
         raise LibraryMissing(
-            f"{title(library)} did not load within {_SECONDS:.0f} s. Try: python -c 'import {MODULES[library]}'"
+            f"{TITLES[library]} did not load within {_SECONDS:.0f} s. Try: python -c 'import {MODULES[library]}'"
         ) from error
     lines = done.stdout.decode(errors="replace").splitlines()
     if done.returncode == 0 and lines:
         return lines[-1]
     if done.returncode == 1 and lines:
         raise LibraryMissing(lines[-1])
-    raise LibraryMissing(f"{title(library)} ends the process that loads it ({ending(done.returncode)}). {_try_it(library)}")
+    raise LibraryMissing(f"{TITLES[library]} ends the process that loads it ({ending(done.returncode)}). {_try_it(library)}")
 
 
 def load_library(library: LibraryKind) -> str:
@@ -94,12 +89,12 @@ def load_library(library: LibraryKind) -> str:
 
 
 def _not_installed(library: LibraryKind) -> str:
-    return f"{title(library)} is not installed for {sys.executable}. {INSTALL[library]}"
+    return f"{TITLES[library]} is not installed for {sys.executable}. {INSTALL[library]}"
 
 
 def _does_not_load(library: LibraryKind, error: Exception) -> str:
     reason = " ".join(str(error).split())
-    return f"{title(library)} is installed for {sys.executable} and does not load ({reason}). {INSTALL[library]}"
+    return f"{TITLES[library]} is installed for {sys.executable} and does not load ({reason}). {INSTALL[library]}"
 
 
 def _try_it(library: LibraryKind) -> str:

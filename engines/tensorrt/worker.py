@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from edge.engine_library import LibraryKind
+from edge.engine_library import TITLES, LibraryKind
 from edge.errors import EdgeError
 from edge.monitors.memory import process_memory
 from engines.tensorrt.config import apply_limits, apply_target, load_timing_cache, save_timing_cache
@@ -34,7 +34,7 @@ from engines.tensorrt.job import (
     partial_path,
     write_message,
 )
-from engines.tensorrt.library import load_library, title
+from engines.tensorrt.library import load_library
 from engines.tensorrt.log import LibraryLog
 from engines.tensorrt.monitor import make_monitor
 from engines.tensorrt.network import check_tensors, constant_bytes, create_network, create_profile, parse_graph, read_tensors
@@ -117,7 +117,7 @@ def build(job: BuildJob, channel: Channel, stop: threading.Event) -> Built:
     version = load_library(job.library)
     from engines.tensorrt.library import trt
 
-    name = f"{title(job.library)} {version}"
+    name = f"{TITLES[job.library]} {version}"
     log = LibraryLog()
     logger = log.make_logger()
     builder = _make_builder(logger, name, log)
