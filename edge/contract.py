@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 
-VERSION = 1
+VERSION = 2  # 2: `bias` of `project`
 
 # --- pages ------------------------------------------------------------------------------------------------------
 PAGE_TOKENS = 32  # tokens of one layer group in a page
@@ -46,7 +46,7 @@ WEIGHT_KINDS = {"fp32": 0, "fp16": 1, "int8": 2, "int4": 3}  # fp32 is for vecto
 # The residual stream is h fp32 [T, H]. Buffers are fp32 [T, width].
 OPS = {
     "embed": 1,  # h = table[token] * scale
-    "project": 2,  # qkv = W [rms_norm(h)]; weights: up to three matrices, their outputs side by side
+    "project": 2,  # qkv = W [rms_norm(h)] + bias?; weights: up to three matrices, their outputs side by side
     "attend": 3,  # att = attention(rotary(qkv)) over pages; q/k norm where given
     "add": 4,  # h += post_norm?(W [att or ffn])
     "gated": 5,  # ffn = activation(W0 [rms_norm(h)]) * (W1 [rms_norm(h)])
@@ -63,6 +63,7 @@ OP_FIELDS = {
     "weight0": "int32_t",
     "weight1": "int32_t",
     "weight2": "int32_t",
+    "bias": "int32_t",  # project: fp32 [(Hq + 2 Hkv) * D], of q, k and v side by side, or NO_TENSOR
     "norm": "int32_t",  # rms norm weight in front
     "post_norm": "int32_t",  # rms norm weight behind, before the residual is added
     "q_norm": "int32_t",  # rms norm weight per head

@@ -23,7 +23,7 @@ WEIGHTS_FILE = "weights.bin"
 _MAX_INT32 = 2**31 - 1
 _MAX_BYTES = 1 << 48
 
-_TENSOR_FIELDS = ("weight0", "weight1", "weight2", "norm", "post_norm", "q_norm", "k_norm", "inv_freq")
+_TENSOR_FIELDS = ("weight0", "weight1", "weight2", "bias", "norm", "post_norm", "q_norm", "k_norm", "inv_freq")
 _ENUM_FIELDS = {"input": contract.INPUTS, "activation": contract.ACTIVATIONS}
 _OP_DTYPE = np.dtype([(name, np.int32 if kind == "int32_t" else np.float32) for name, kind in contract.OP_FIELDS.items()])
 

@@ -156,14 +156,19 @@ void Engine::multiply(const Weight *const *weights, int32_t count, const Rows &x
 
 void Engine::project(const Op &op, Counter *counters) {
   const int32_t rows = step_->num_tokens;
+  const int64_t width = plan_.shape.qkv_width();
+  const bool biased = op.bias != NO_TENSOR;
+  int32_t begin, end;
+  while (biased && counters[2].take(rows, 8, &begin, &end)) {  // the product is added to it; rows_from ends at a barrier
+    for (int32_t row = begin; row < end; ++row) std::copy_n(plan_.vectors[op.bias], width, space_.qkv + row * width);
+  }
   const Rows x = rows_from(space_.hidden, plan_.shape.hidden_size, plan_.shape.hidden_size, op, true, rows, counters[0]);
   const Weight *weights[3];
   int32_t count = 0;
   for (const int32_t index : {op.weight0, op.weight1, op.weight2}) {
     if (index != NO_TENSOR) weights[count++] = &plan_.weights[index];
   }
-  const int64_t width = plan_.shape.qkv_width();
-  multiply(weights, count, x, rows, space_.qkv, width, false, counters[1]);
+  multiply(weights, count, x, rows, space_.qkv, width, biased, counters[1]);
 }
 
 void Engine::add(const Op &op, Counter *counters) {

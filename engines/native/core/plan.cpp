@@ -20,8 +20,8 @@ struct Tensors {
   bool matrix(int32_t index, int64_t outputs, int64_t inputs) const {
     return known(index, true) && records[index].outputs == outputs && records[index].inputs == inputs;
   }
-  bool vector(int32_t index, int32_t size) const { return known(index, false) && records[index].outputs == size; }
-  bool vector_or_none(int32_t index, int32_t size) const { return index == NO_TENSOR || vector(index, size); }
+  bool vector(int32_t index, int64_t size) const { return known(index, false) && records[index].outputs == size; }
+  bool vector_or_none(int32_t index, int64_t size) const { return index == NO_TENSOR || vector(index, size); }
 };
 
 Status check_tensor(const TensorRecord &tensor, int where, int64_t file_bytes) {
@@ -45,7 +45,8 @@ bool fits(const Op &op, const Tensors &tensors, const ModelShape &shape) {
         if (!tensors.known(index, true) || tensors.records[index].inputs != hidden) return false;
         outputs += tensors.records[index].outputs;
       }
-      return outputs == shape.qkv_width() && tensors.vector(op.norm, hidden);
+      return outputs == shape.qkv_width() && tensors.vector_or_none(op.bias, shape.qkv_width()) &&
+             tensors.vector(op.norm, hidden);
     }
     case OpCode::attend:
       return tensors.vector(op.inv_freq, shape.head_dim / 2) && tensors.vector_or_none(op.q_norm, shape.head_dim) &&
@@ -79,8 +80,10 @@ bool follows(const Op &op, const Op *before) {
   }
 }
 
-// Other matrices than a step names must not be there: kernels would read rows in a form that was not prepared for them.
+// Other matrices than a step names must not be there: kernels would read rows in a form that was not prepared for them. Nor
+// must a bias that nothing adds.
 bool names_no_more(const Op &op) {
+  if (op.bias != NO_TENSOR && op.code != OpCode::project) return false;
   const bool has_one = op.code == OpCode::embed || op.code == OpCode::add || op.code == OpCode::head;
   return (op.code == OpCode::project || op.weight2 == NO_TENSOR) && (!has_one || op.weight1 == NO_TENSOR);
 }

@@ -57,10 +57,19 @@ def test_op_records_have_the_fields_of_the_contract() -> None:
     assert records[0].view(np.float32)[names.index("scale")] == 8.0
 
 
+def test_a_bias_is_read_and_becomes_a_record(tmp_path: Path) -> None:
+    step = {"op": "project", "weight0": "embed.weight", "norm": "final_norm.weight", "bias": "final_norm.weight"}
+    plan = _read_changed(tmp_path, lambda document: document["steps"].insert(1, step))
+    assert plan.steps[1].tensors["bias"] == "final_norm.weight"
+    records = np.frombuffer(plan.op_records(), dtype=np.int32).reshape(3, -1)
+    assert records[:, list(contract.OP_FIELDS).index("bias")].tolist() == [contract.NO_TENSOR, 1, contract.NO_TENSOR]
+
+
 @pytest.mark.parametrize(
     "change",
     [
         lambda d: d.update(contract=contract.VERSION + 1),
+        lambda d: d.update(contract=contract.VERSION - 1),
         lambda d: d.pop("steps"),
         lambda d: d["tensors"][0].update(kind="int3"),
         lambda d: d["tensors"][0].update(offset=-4096),

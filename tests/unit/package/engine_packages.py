@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from edge import contract
 from edge.manifest import FORMAT_VERSION
 
 PLAN = b"a plan" * 100
@@ -113,7 +114,7 @@ def manifest_of(target: str, engine: dict[str, Any] | None, files: dict[str, byt
             "post_norms": False, "tied_head": True, "attention_soft_cap": 0.0, "logit_soft_cap": 0.0}  # fmt: skip
     return {
         "format_version": FORMAT_VERSION,
-        "contract_version": 1,
+        "contract_version": contract.VERSION,
         "spec": spec,
         "tier": "int4",
         "requantised": False,

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from edge import contract
 from edge.errors import PackageError
 from edge.manifest import (
     FORMAT_VERSION,
@@ -51,7 +52,7 @@ RECORD = {"bytes": 10, "sha256": "cd" * 32}
 VERDICT = Verdict(0.001, 0.99, 1.002, 10_000, VerdictLimits(0.01, 0.95, 1.01), True, "wiki", 20, 512)
 MANIFEST = Manifest(
     format_version=FORMAT_VERSION,
-    contract_version=1,
+    contract_version=contract.VERSION,
     spec=SPEC,
     tier="int4",
     requantised=False,
@@ -182,7 +183,7 @@ def test_a_number_beyond_all_floats_is_refused() -> None:
     ("key", "value", "message"),
     [
         ("format_version", 1, "format 1, this runtime has 2"),
-        ("contract_version", 7, "contract 7, this runtime has 1"),
+        ("contract_version", 7, f"contract 7, this runtime has {contract.VERSION}"),
         ("seal_tokens", 256, "seal borders of 256, this runtime has 128"),
     ],
 )

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from edge import contract
 from edge.errors import PackageError
 from edge.manifest import FORMAT_VERSION
 from edge.package import Package
@@ -39,7 +40,7 @@ def manifest_of() -> dict[str, Any]:
             "post_norms": False, "tied_head": True, "attention_soft_cap": 0.0, "logit_soft_cap": 0.0}  # fmt: skip
     return {
         "format_version": FORMAT_VERSION,
-        "contract_version": 1,
+        "contract_version": contract.VERSION,
         "spec": spec,
         "tier": "int4",
         "requantised": False,
@@ -173,7 +174,9 @@ def test_an_engine_that_its_target_cannot_run_is_damage(tmp_path: Path) -> None:
 
 
 def test_another_contract_is_refused_with_both_versions(tmp_path: Path) -> None:
-    assert "contract 9, this runtime has 1" in refusal(write(tmp_path, lambda m: m.update(contract_version=9)))
+    assert f"contract 9, this runtime has {contract.VERSION}" in refusal(
+        write(tmp_path, lambda m: m.update(contract_version=9))
+    )
 
 
 def test_a_failed_verdict_is_refused_with_its_figures_unless_forced(tmp_path: Path) -> None:
