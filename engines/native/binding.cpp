@@ -144,10 +144,9 @@ void matmul(const std::string &isa, const Input<uint8_t, 1> &strips, const std::
   }
   edge::Weight weight = edge::weight_geometry(tensor);
   weight.data = strips.data();
-  std::vector<int8_t> quants(rows * weight.inputs);
-  std::vector<float> scales(rows * weight.inputs / 32), sums(rows * weight.inputs / 16), plain(rows * weight.inputs);
-  std::vector<int32_t> isums(rows * weight.inputs / 16);
-  const edge::Rows quantised{quants.data(), scales.data(), sums.data(), isums.data(), weight.inputs};
+  std::vector<edge::RowStep> steps(rows * weight.inputs / edge::STEP);
+  std::vector<float> plain(rows * weight.inputs);
+  const edge::Rows quantised{steps.data(), weight.inputs};
   const edge::Kernels *kernels = need_kernels(isa);
   const int32_t count = static_cast<int32_t>(rows);
   kernels->norm({x.data(), width, nullptr, tensor.inputs, 0.0f, &quantised, plain.data(), weight.inputs, 0, count});

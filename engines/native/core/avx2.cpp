@@ -17,10 +17,20 @@ constexpr int MAX_ROWS = 4;
 
 inline __m256i load_32(const uint8_t *at) { return _mm256_loadu_si256(reinterpret_cast<const __m256i *>(at)); }
 
+// 4 activations in every lane. GCC may not keep them for later: it had all of a step's on the stack, read twice each.
 inline __m256i broadcast_4(const int8_t *at) {
   int32_t four;
   memcpy(&four, at, sizeof four);
-  return _mm256_set1_epi32(four);
+  __m256i lanes = _mm256_set1_epi32(four);
+  asm("" : "+x"(lanes));
+  return lanes;
+}
+
+// sums + products of 16 bits. GCC may not make a tree of such sums, which has every term on the stack: half as fast.
+inline __m256i add_products(__m256i sums, __m256i quants, __m256i four) {
+  sums = _mm256_add_epi16(sums, _mm256_maddubs_epi16(quants, four));
+  asm("" : "+x"(sums));
+  return sums;
 }
 
 inline __m256i add_pairs(__m256i words) { return _mm256_madd_epi16(words, _mm256_set1_epi16(1)); }
@@ -29,12 +39,11 @@ inline __m256 load_8_halves(const uint8_t *at) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(at)));
 }
 
-// dots[half][r] = sums of quant * q over a group, for outputs 0 to 7 and 8 to 15; `at`: the step's quants, x: the group's
-// inputs. The loop stays a loop: unrolled, GCC turns its sums into a tree with every term on the stack, half as fast.
+// dots[half][r] = sums of quant * q over a group, for outputs 0 to 7 and 8 to 15; `at`: the step's quants.
 template <int GROUP, int ROWS>
-inline void int4_dots(const uint8_t *at, int group, const int8_t *x, int64_t stride, __m256i dots[2][ROWS]) {
+inline void int4_dots(const uint8_t *at, int group, const RowStep *const *rows, int64_t step, __m256i dots[2][ROWS]) {
   const __m256i low = _mm256_set1_epi8(15);
-#pragma GCC unroll 1
+#pragma GCC unroll 4
   for (int j = 0; j < 4; ++j) {
     const __m256i both[2] = {load_32(at + 64 * j), load_32(at + 64 * j + 32)};
 #pragma GCC unroll 2
@@ -46,12 +55,13 @@ inline void int4_dots(const uint8_t *at, int group, const int8_t *x, int64_t str
       }
 #pragma GCC unroll 8
       for (int r = 0; r < ROWS; ++r) {
-        const __m256i four = broadcast_4(x + r * stride + (GROUP == 32 ? nibble * 16 : 0) + 4 * j);
-        dots[0][r] = _mm256_add_epi16(dots[0][r], _mm256_maddubs_epi16(quants[0], four));
-        dots[1][r] = _mm256_add_epi16(dots[1][r], _mm256_maddubs_epi16(quants[1], four));
+        const __m256i four = broadcast_4(rows[r][step].quants + nibble * 16 + 4 * j);
+        dots[0][r] = add_products(dots[0][r], quants[0], four);
+        dots[1][r] = add_products(dots[1][r], quants[1], four);
       }
     }
   }
+#pragma GCC unroll 8
   for (int r = 0; r < ROWS; ++r) {
     dots[0][r] = add_pairs(dots[0][r]);
     dots[1][r] = add_pairs(dots[1][r]);
@@ -60,8 +70,8 @@ inline void int4_dots(const uint8_t *at, int group, const int8_t *x, int64_t str
 
 // The same for int8, of quant - 128.
 template <int GROUP, int ROWS>
-inline void int8_dots(const uint8_t *at, int group, const int8_t *x, int64_t stride, __m256i dots[2][ROWS]) {
-#pragma GCC unroll 1
+inline void int8_dots(const uint8_t *at, int group, const RowStep *const *rows, int64_t step, __m256i dots[2][ROWS]) {
+#pragma GCC unroll 8
   for (int j = 0; j < GROUP / 4; ++j) {
     __m256i quants[2], magnitudes[2];
     for (int half = 0; half < 2; ++half) {
@@ -70,10 +80,11 @@ inline void int8_dots(const uint8_t *at, int group, const int8_t *x, int64_t str
     }
 #pragma GCC unroll 8
     for (int r = 0; r < ROWS; ++r) {
-      const __m256i four = broadcast_4(x + r * stride + 4 * j);
+      const __m256i four = broadcast_4(rows[r][step].quants + group * 16 + 4 * j);
       for (int half = 0; half < 2; ++half) {
         const __m256i pairs = _mm256_maddubs_epi16(magnitudes[half], _mm256_sign_epi8(four, quants[half]));
         dots[half][r] = _mm256_add_epi32(dots[half][r], add_pairs(pairs));
+        asm("" : "+x"(dots[half][r]));
       }
     }
   }
@@ -83,16 +94,17 @@ template <int KIND, int GROUP, bool MINIMA, int ROWS>
 void quantised_tile(const Weight &w, const uint8_t *strip, int64_t ahead, const Rows &x, int64_t row, float *out) {
   constexpr int QUANT_BYTES = KIND == WeightKind::int4 ? 256 : 512, GROUPS = STEP / GROUP;  // a step
   constexpr int STEP_BYTES = QUANT_BYTES + GROUPS * 32 * (MINIMA ? 2 : 1);
-  // What the dots leave out: 8 for int4 without minima; int8 dots are of quant - 128, which minima want back.
-  constexpr int ZERO = KIND == WeightKind::int4 ? (MINIMA ? 0 : -8) : (MINIMA ? 128 : 0);
-  const int64_t inputs = w.inputs, steps = inputs / STEP;
-  const int8_t *quants = x.quants + row * inputs;
-  const float *scales = x.scales + row * steps, *sums = x.sums + row * steps * 2;
-  const int32_t *isums = x.isums + row * steps * 2;
+  // What the dots leave out, as a multiple of RowStep's zeros: 8 for int4 without minima; int8 dots are of quant - 128, which
+  // minima want back.
+  constexpr int ZEROS = KIND == WeightKind::int4 ? (MINIMA ? 0 : 1) : (MINIMA ? -16 : 0);
+  const int64_t steps = w.inputs / STEP;
 
   __m256 totals[2][ROWS];  // outputs 0 to 7, 8 to 15
-  for (int half = 0; half < 2; ++half) {
-    for (int r = 0; r < ROWS; ++r) totals[half][r] = _mm256_setzero_ps();
+  const RowStep *rows[ROWS];
+#pragma GCC unroll 8
+  for (int r = 0; r < ROWS; ++r) {
+    rows[r] = x.steps + (row + r) * steps;
+    totals[0][r] = totals[1][r] = _mm256_setzero_ps();
   }
   for (int64_t step = 0; step < steps; ++step) {
     if (ahead) {
@@ -103,12 +115,13 @@ void quantised_tile(const Weight &w, const uint8_t *strip, int64_t ahead, const 
 #pragma GCC unroll 2
     for (int group = 0; group < GROUPS; ++group) {
       __m256i dots[2][ROWS];
+#pragma GCC unroll 8
       for (int r = 0; r < ROWS; ++r) dots[0][r] = dots[1][r] = _mm256_setzero_si256();
       const uint8_t *at = strip + step * QUANT_BYTES;
       if constexpr (KIND == WeightKind::int4) {
-        int4_dots<GROUP, ROWS>(at, group, quants + step * STEP + group * 16, inputs, dots);
+        int4_dots<GROUP, ROWS>(at, group, rows, step, dots);
       } else {
-        int8_dots<GROUP, ROWS>(at, group, quants + step * STEP + group * 16, inputs, dots);
+        int8_dots<GROUP, ROWS>(at, group, rows, step, dots);
       }
 #pragma GCC unroll 2
       for (int half = 0; half < 2; ++half) {
@@ -117,22 +130,23 @@ void quantised_tile(const Weight &w, const uint8_t *strip, int64_t ahead, const 
         const __m256 minimum = MINIMA ? load_8_halves(strip + w.minima_offset + section) : _mm256_setzero_ps();
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; ++r) {
-          const int64_t of = (r * steps + step) * 2 + group;  // the first sum of 16
+          const RowStep &inputs = rows[r][step];
           __m256i dot = dots[half][r];
-          if (ZERO) {
-            const int32_t isum = GROUP == 16 ? isums[of] : isums[of] + isums[of + 1];
-            dot = _mm256_add_epi32(dot, _mm256_set1_epi32(ZERO * isum));
+          if (ZEROS) {
+            const int32_t zero = GROUP == 16 ? inputs.zeros[group] : inputs.zero;
+            dot = _mm256_add_epi32(dot, _mm256_set1_epi32(ZEROS * zero));
           }
-          const __m256 factor = _mm256_mul_ps(scale, _mm256_set1_ps(scales[r * steps + step]));
+          const __m256 factor = _mm256_mul_ps(scale, _mm256_set1_ps(inputs.scale));
           totals[half][r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), factor, totals[half][r]);
           if (MINIMA) {
-            const float sum = GROUP == 16 ? sums[of] : sums[of] + sums[of + 1];
+            const float sum = GROUP == 16 ? inputs.sums[group] : inputs.sum;
             totals[half][r] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(sum), totals[half][r]);
           }
         }
       }
     }
   }
+#pragma GCC unroll 8
   for (int r = 0; r < ROWS; ++r) Lanes(totals[0][r], totals[1][r]).store(out + r * STRIP);
 }
 

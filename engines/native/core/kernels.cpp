@@ -37,10 +37,8 @@ void small_product(const Kernels &kernels, float *y) {
   float x[2 * STEP], ones[STEP];
   for (int i = 0; i < 2 * STEP; ++i) x[i] = static_cast<float>((i * 29) % 64 - 30);
   for (float &one : ones) one = 1.0f;
-  int8_t quants[2 * STEP];
-  float scales[2], sums[4];
-  int32_t isums[4];
-  const Rows rows{quants, scales, sums, isums, STEP};
+  RowStep steps[2];
+  const Rows rows{steps, STEP};
   kernels.norm({x, STEP, ones, STEP, 1e-5f, &rows, nullptr, 0, 0, 2});
   const Weight weight{strip, sizeof strip, 256, 288, WeightKind::int4, STRIP, STEP, 32};
   kernels.matmul({&weight, &rows, nullptr, 0, y, STRIP, 0, 0, 2, 0, 1});

@@ -21,12 +21,22 @@ struct Weight {
   int32_t group;          // inputs a scale: 16 or 32
 };
 
-// Activation rows, quantised to int8 per STEP inputs: x = scale * q. Written by norm_quantise and quantise.
+// 32 inputs of an activation row, quantised to int8: x = scale * q. All that a product wants of them is one cache line: one
+// pointer a row (four arrays had a tile's addresses on the stack), every sum in the form in which it is broadcast.
+struct alignas(64) RowStep {
+  int8_t quants[STEP];
+  float scale;       // largest magnitude / 127
+  float sums[2];     // scale * (sum of 16 quants): for minima of group 16
+  float sum;         // sums[0] + sums[1]: for minima of group 32
+  int32_t zeros[2];  // -8 * (sum of 16 quants): the zero point of int4 without minima, group 16; 16 times it is that of int8
+  int32_t zero;      // zeros[0] + zeros[1]: group 32
+  int32_t unused;
+};
+static_assert(sizeof(RowStep) == 64);
+
+// Activation rows, written by norm.
 struct Rows {
-  int8_t *quants;  // [rows][inputs]
-  float *scales;   // [rows][inputs / 32]; largest magnitude / 127
-  float *sums;     // [rows][inputs / 16]; scale * (sum of 16 quants), for minima; two neighbours are added for group 32
-  int32_t *isums;  // [rows][inputs / 16]; sum of 16 quants, for the zero point of weights without minima
+  RowStep *steps;  // [rows][inputs / 32]
   int32_t inputs;  // padded to STEP; quants behind the real width are 0
 };
 

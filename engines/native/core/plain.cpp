@@ -8,28 +8,27 @@
 namespace edge {
 namespace {
 
-void quantise_step(const float *x, const Rows &rows, int64_t row, int64_t step) {
+void quantise_step(const float *x, RowStep &step) {
   uint32_t largest = 0;
   for (int i = 0; i < STEP; ++i) {
     uint32_t bits = bits_of(absolute(x[i]));
     if (bits > largest) largest = bits;
   }
   const StepScale found = step_scale(largest);
-  int8_t *quants = rows.quants + row * rows.inputs + step * STEP;
   int32_t sums[2] = {};
   for (int i = 0; i < STEP; ++i) {
-    quants[i] = found.inverse == 0.0f ? 0 : int8_t((x[i] * found.inverse + ROUNDING) - ROUNDING);
-    sums[i / 16] += quants[i];
+    step.quants[i] = found.inverse == 0.0f ? 0 : int8_t((x[i] * found.inverse + ROUNDING) - ROUNDING);
+    sums[i / 16] += step.quants[i];
   }
-  set_step(rows, row, step, found.scale, sums[0], sums[1]);
+  set_step(step, found.scale, sums[0], sums[1]);
 }
 
 // The dot product of one row and one output of a strip, group by group.
 float quantised_dot(const Weight &w, const uint8_t *strip, int lane, const Rows &x, int64_t row) {
-  const int64_t steps = w.inputs / STEP;
   const int zero = w.minima_offset ? 0 : w.kind == WeightKind::int4 ? 8 : 128;
   float total = 0.0f;
   for (int64_t group = 0; group < w.inputs / w.group; ++group) {
+    const RowStep &step = step_of(x, row, group * w.group / STEP);
     int32_t dot = 0;
     for (int64_t k = group * w.group; k < (group + 1) * w.group; ++k) {
       const int64_t inside = k % STEP;
@@ -40,14 +39,13 @@ float quantised_dot(const Weight &w, const uint8_t *strip, int lane, const Rows 
       } else {
         quant = strip[k / STEP * 512 + inside / 4 * 64 + lane * 4 + inside % 4];
       }
-      dot += (quant - zero) * x.quants[row * w.inputs + k];
+      dot += (quant - zero) * step.quants[inside];
     }
     const float scale = half_at(strip + w.scales_offset, group * STRIP + lane);
-    total = fused(float(dot), scale * x.scales[row * steps + group * w.group / STEP], total);
+    total = fused(float(dot), scale * step.scale, total);
     if (w.minima_offset) {
-      const float *sums = x.sums + row * steps * 2 + group * w.group / 16;
       const float minimum = half_at(strip + w.minima_offset, group * STRIP + lane);
-      total = fused(minimum, w.group == 16 ? sums[0] : sums[0] + sums[1], total);
+      total = fused(minimum, w.group == 16 ? step.sums[group % 2] : step.sum, total);
     }
   }
   return total;
@@ -83,7 +81,7 @@ void norm(const NormParams &p) {
         y[i] = p.weight ? x[at + i] * inverse * p.weight[at + i] : x[at + i];
       }
       if (p.plain) memcpy(p.plain + row * p.plain_stride + at, y, sizeof y);
-      if (p.quantised) quantise_step(y, *p.quantised, row, at / STEP);
+      if (p.quantised) quantise_step(y, step_of(*p.quantised, row, at / STEP));
     }
   }
 }

@@ -19,14 +19,18 @@ inline StepScale step_scale(uint32_t magnitude_bits) {
   return {largest / 127.0f, 127.0f / largest};
 }
 
-// Sets the scale and, for both halves, the sums of a step whose quants sum to `first` and `second`.
-inline void set_step(const Rows &rows, int64_t row, int64_t step, float scale, int32_t first, int32_t second) {
-  int64_t at = row * (rows.inputs / STEP) + step;
-  rows.scales[at] = scale;
-  rows.isums[2 * at] = first;
-  rows.isums[2 * at + 1] = second;
-  rows.sums[2 * at] = scale * float(first);
-  rows.sums[2 * at + 1] = scale * float(second);
+inline RowStep &step_of(const Rows &rows, int64_t row, int64_t step) { return rows.steps[row * (rows.inputs / STEP) + step]; }
+
+// All but the quants, whose halves sum to `first` and `second`.
+inline void set_step(RowStep &step, float scale, int32_t first, int32_t second) {
+  step.scale = scale;
+  step.sums[0] = scale * float(first);
+  step.sums[1] = scale * float(second);
+  step.sum = step.sums[0] + step.sums[1];
+  step.zeros[0] = -8 * first;
+  step.zeros[1] = -8 * second;
+  step.zero = step.zeros[0] + step.zeros[1];
+  step.unused = 0;
 }
 
 }  // namespace

@@ -19,17 +19,16 @@ inline Lanes load_row(const float *x, int64_t at, int64_t width) {
   return at < width ? load_upto<Lanes>(x + at, width - at) : Lanes(0.0f);
 }
 
-inline void quantise_step(Lanes first, Lanes second, const Rows &rows, int64_t row, int64_t step) {
-  int8_t *quants = rows.quants + row * rows.inputs + step * STEP;
+inline void quantise_step(Lanes first, Lanes second, RowStep &step) {
   StepScale found = step_scale(largest_magnitude_bits(first, second));
   if (found.inverse == 0.0f) {
-    memset(quants, 0, STEP);
-    set_step(rows, row, step, found.scale, 0, 0);
+    memset(step.quants, 0, STEP);
+    set_step(step, found.scale, 0, 0);
     return;
   }
   Lanes inverse(found.inverse);
-  int32_t sum = store_int8(first * inverse, quants);
-  set_step(rows, row, step, found.scale, sum, store_int8(second * inverse, quants + 16));
+  int32_t sum = store_int8(first * inverse, step.quants);
+  set_step(step, found.scale, sum, store_int8(second * inverse, step.quants + 16));
 }
 
 inline void norm_rows(const NormParams &p) {
@@ -46,7 +45,7 @@ inline void norm_rows(const NormParams &p) {
         first.store(p.plain + row * p.plain_stride + at);
         second.store(p.plain + row * p.plain_stride + at + 16);
       }
-      if (p.quantised) quantise_step(first, second, *p.quantised, row, at / STEP);
+      if (p.quantised) quantise_step(first, second, step_of(*p.quantised, row, at / STEP));
     }
   }
 }

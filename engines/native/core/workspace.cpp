@@ -47,10 +47,7 @@ Workspace lay_out(uint8_t *base, const std::vector<TensorRecord> &tensors, const
   space.feed_forward = layout.take<float>(tokens * shape.intermediate_size);
   space.extra = layout.take<float>(tokens * shape.hidden_size);
   space.logit_hidden = layout.take<float>(static_cast<int64_t>(limits.max_logit_rows) * shape.hidden_size);
-  space.rows.quants = layout.take<int8_t>(rows * widest);
-  space.rows.scales = layout.take<float>(rows * widest / 32);
-  space.rows.sums = layout.take<float>(rows * widest / 16);
-  space.rows.isums = layout.take<int32_t>(rows * widest / 16);
+  space.rows.steps = layout.take<RowStep>(rows * widest / STEP);
   if (plain) space.plain = layout.take<float>(rows * widest);
   space.plain_stride = widest;
   const int64_t rotary = static_cast<int64_t>(distinct_rotaries(ops).size()) * tokens * dim / 2;

@@ -115,19 +115,12 @@ class Matrix {
 // Quantised rows with their memory.
 struct RowMemory {
   RowMemory(int rows, int width)
-      : inputs((width + STEP - 1) / STEP * STEP),
-        quants(size_t(rows) * inputs),
-        scales(size_t(rows) * inputs / 32),
-        sums(size_t(rows) * inputs / 16),
-        isums(size_t(rows) * inputs / 16),
-        plain(size_t(rows) * inputs) {}
-  Rows rows() const { return {quants.data(), scales.data(), sums.data(), isums.data(), inputs}; }
+      : inputs((width + STEP - 1) / STEP * STEP), steps(size_t(rows) * inputs / STEP), plain(size_t(rows) * inputs) {}
+  Rows rows() const { return {steps.data(), inputs}; }
 
   int32_t inputs;
-  Block<int8_t> quants;
-  Block<float> scales, sums;
-  Block<int32_t> isums;
-  Block<float> plain;  // [rows][inputs]
+  Block<RowStep> steps;  // [rows][inputs / 32]
+  Block<float> plain;    // [rows][inputs]
 };
 
 inline std::vector<float> normal_floats(size_t count, std::mt19937 &random) {

@@ -30,8 +30,16 @@ bool equal(const std::vector<float> &a, const std::vector<float> &b) {
 }
 
 bool equal(const RowMemory &a, const RowMemory &b) {
-  return equal(a.quants, b.quants) && equal(a.scales, b.scales) && equal(a.sums, b.sums) && equal(a.isums, b.isums) &&
-         equal(a.plain, b.plain);
+  for (size_t i = 0; i < a.steps.size(); ++i) {
+    const RowStep &left = a.steps[i], &right = b.steps[i];
+    // quants; then scale and sums, floats; then zeros
+    if (std::memcmp(left.quants, right.quants, sizeof left.quants) || !equal(&left.scale, &right.scale, 1) ||
+        !equal(left.sums, right.sums, 2) || !equal(&left.sum, &right.sum, 1) || !equal(left.zeros, right.zeros, 2) ||
+        left.zero != right.zero) {
+      return false;
+    }
+  }
+  return equal(a.plain, b.plain);
 }
 
 void normalise(const Kernels &kernels, const std::vector<float> &x, int width, const float *weight, int row_begin, int row_end,
@@ -68,8 +76,8 @@ void test_norm_is_close_to_double(std::mt19937 &random) {
   for (int i = 0; i < out.inputs; ++i) {
     const double exact = i < width ? x[i] / std::sqrt(squares / width + 1e-5) * weight[i] : 0.0;
     expect(std::fabs(out.plain[i] - exact) <= 1e-6 * (1.0 + std::fabs(exact)), "norm of width %d at %d", width, i);
-    const double quantised = double(out.scales[i / 32]) * out.quants[i];
-    expect(std::fabs(quantised - exact) <= 0.501 * out.scales[i / 32] + 1e-6, "quantise of width %d at %d", width, i);
+    const double quantised = double(out.steps[i / 32].scale) * out.steps[i / 32].quants[i % 32];
+    expect(std::fabs(quantised - exact) <= 0.501 * out.steps[i / 32].scale + 1e-6, "quantise of width %d at %d", width, i);
   }
 }
 
@@ -83,10 +91,12 @@ void test_quantising_meets_its_edges(const Kernels &kernels) {
   x[3 * STEP] = std::numeric_limits<float>::max();
   RowMemory out(1, int(x.size()));
   normalise(kernels, x, int(x.size()), nullptr, 0, 1, out);
-  expect(out.scales[0] == 0.0f && out.quants[0] == 0 && out.sums[0] == 0.0f, "%s: tiny inputs are not 0", kernels.name);
-  expect(std::isnan(out.scales[1]) && std::isnan(out.sums[2]), "%s: a broken input does not show in its scale", kernels.name);
-  expect(out.quants[2 * STEP] == 127 && out.quants[2 * STEP + 4] % 2 == 0, "%s: ties do not go to even", kernels.name);
-  expect(out.quants[3 * STEP] == 127 && std::isfinite(out.scales[3]), "%s: the largest float", kernels.name);
+  expect(out.steps[0].scale == 0.0f && out.steps[0].quants[0] == 0 && out.steps[0].sums[0] == 0.0f, "%s: tiny inputs are not 0",
+         kernels.name);
+  expect(std::isnan(out.steps[1].scale) && std::isnan(out.steps[1].sum), "%s: a broken input does not show in its scale",
+         kernels.name);
+  expect(out.steps[2].quants[0] == 127 && out.steps[2].quants[4] % 2 == 0, "%s: ties do not go to even", kernels.name);
+  expect(out.steps[3].quants[0] == 127 && std::isfinite(out.steps[3].scale), "%s: the largest float", kernels.name);
 }
 
 // Rows of int8 at both ends of the range next to normal ones, through norm as everywhere.
@@ -147,7 +157,8 @@ void test_products(int number, std::mt19937 &random) {
       double exact = add ? before[at] : 0.0, magnitude = std::fabs(exact);
       for (int k = 0; k < width; ++k) {
         const size_t i = size_t(row) * reference.inputs + k;
-        const double input = whole ? reference.plain[i] : double(reference.scales[i / 32]) * reference.quants[i];
+        const double input =
+            whole ? reference.plain[i] : double(reference.steps[i / 32].scale) * reference.steps[i / 32].quants[i % 32];
         const double term = input * gate.values[size_t(o) * width + k];
         exact += term;
         magnitude += std::fabs(term);
