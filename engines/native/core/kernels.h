@@ -150,7 +150,7 @@ struct MergeParams {      // merges partials of blocks [0, blocks) in ascending 
 };
 
 struct Kernels {
-  const char *name;  // plain, avx2, avx512vnni
+  const char *name;  // plain, avx2, avx512vnni, amx
   void (*norm)(const NormParams &);
   void (*matmul)(const MatmulParams &);
   void (*gated)(const GatedParams &);
@@ -164,12 +164,10 @@ struct Kernels {
 
 int64_t attend_scratch_floats(int32_t head_dim);
 
-// The tables, null where this build or this machine lacks the instruction set (probed once, survives an illegal one).
+constexpr int MAX_TABLES = 4;
 const Kernels *plain_kernels();
-const Kernels *avx2_kernels();
-const Kernels *avx512vnni_kernels();
-constexpr int MAX_TABLES = 3;
-int list_kernels(const Kernels *tables[MAX_TABLES]);  // those that are not null, slowest first; returns how many
+// Those that work here, slowest first, the plain loops before all; returns how many. Instruction sets are probed once.
+int list_kernels(const Kernels *tables[MAX_TABLES]);
 const Kernels *find_kernels(const char *name);  // by name; "" or "auto": the best that works here; null: unknown or not here
 
 }  // namespace edge

@@ -110,17 +110,19 @@ inline void store_outputs(Lanes result, float *y, int first, int outputs) {
   }
 }
 
+inline void store_product(const MatmulParams &p, int row, int strip, const float *out) {
+  const int first = strip * STRIP, count = p.weight->outputs - first;
+  float *y = p.y + row * p.y_stride + first;
+  Lanes result = Lanes::load(out);
+  if (p.add) result = (count >= STRIP ? Lanes::load(y) : Lanes::load_first(y, count)) + result;
+  store_outputs(result, y, first, p.weight->outputs);
+}
+
 template <int MAX_ROWS>
 inline void matmul_strips(const MatmulParams &p) {
   const Input x{p.quantised, p.plain, p.plain_stride};
   for_tiles<MAX_ROWS, 1>(&p.weight, x, p.row_begin, p.row_end, p.strip_begin, p.strip_end,
-                         [&p](int row, int strip, const float *out, const float *) {
-                           int first = strip * STRIP, count = p.weight->outputs - first;
-                           float *y = p.y + row * p.y_stride + first;
-                           Lanes result = Lanes::load(out);
-                           if (p.add) result = (count >= STRIP ? Lanes::load(y) : Lanes::load_first(y, count)) + result;
-                           store_outputs(result, y, first, p.weight->outputs);
-                         });
+                         [&p](int row, int strip, const float *out, const float *) { store_product(p, row, strip, out); });
 }
 
 inline Lanes activate(Lanes x, int activation) {
@@ -128,16 +130,18 @@ inline Lanes activate(Lanes x, int activation) {
   return activation == Activation::gelu_tanh ? gelu_tanh(x) : x;
 }
 
+inline void store_gated(const GatedParams &p, int row, int strip, const float *gate, const float *up) {
+  float *y = p.y + row * p.y_stride + strip * STRIP;
+  store_outputs(activate(Lanes::load(gate), p.activation) * Lanes::load(up), y, strip * STRIP, p.gate->outputs);
+}
+
 template <int MAX_ROWS>
 inline void gated_strips(const GatedParams &p) {
   const Input x{p.quantised, p.plain, p.plain_stride};
   const Weight *weights[2] = {p.gate, p.up};
-  for_tiles<MAX_ROWS, 2>(weights, x, p.row_begin, p.row_end, p.strip_begin, p.strip_end,
-                         [&p](int row, int strip, const float *gate, const float *up) {
-                           float *y = p.y + row * p.y_stride + strip * STRIP;
-                           store_outputs(activate(Lanes::load(gate), p.activation) * Lanes::load(up), y, strip * STRIP,
-                                         p.gate->outputs);
-                         });
+  for_tiles<MAX_ROWS, 2>(
+      weights, x, p.row_begin, p.row_end, p.strip_begin, p.strip_end,
+      [&p](int row, int strip, const float *gate, const float *up) { store_gated(p, row, strip, gate, up); });
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Names of every kernel of every instruction set, for the tables in kernels.cpp. One namespace each; files of a namespace are
-// built with its flags (x86: avx2 with -mavx2 -mfma -mf16c; avx512vnni with -mavx512f/bw/vl/dq/vnni -mfma -mf16c).
+// built with its flags (x86: avx2 with -mavx2 -mfma -mf16c; avx512vnni and amx with -mavx512f/bw/vl/dq/vnni -mfma -mf16c).
 #pragma once
 #include "kernels.h"
 
@@ -40,5 +40,10 @@ void attend(const AttendParams &);
 void merge(const MergeParams &);
 void soft_cap(float *x, int64_t count, float cap);
 }  // namespace avx512vnni
+
+namespace amx {  // the rest of its table is avx512vnni's
+void matmul(const MatmulParams &);
+void gated(const GatedParams &);
+}  // namespace amx
 
 }  // namespace edge
