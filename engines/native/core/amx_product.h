@@ -141,7 +141,7 @@ void multiply_strip(const Weight &w, int strip_index, const RowStep *rows, int t
   for (int64_t begin = 0; begin < steps; begin += CHUNK_STEPS) {
     const int64_t end = begin + CHUNK_STEPS < steps ? begin + CHUNK_STEPS : steps;
     for (int64_t at = w.strip_bytes * begin / steps; at < w.strip_bytes * end / steps; at += 64) {
-      __builtin_prefetch(strip + STRIPS_AHEAD * w.strip_bytes + at, 0, 2);
+      __builtin_prefetch(strip + bytes_ahead(w) + at, 0, 2);
     }
     const uint8_t *quants = unpack(w, strip, begin, end, unpacked);
     for (int tile = 0; tile < tiles; ++tile) {
