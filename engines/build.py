@@ -74,8 +74,8 @@ def build_package(request: BuildRequest, progress: Progress | None = None) -> Bu
             f"{request.out}: stands there already{_kind_of(request.out)}. Replace it with --force, or choose another -o"
         )
     recipe = load_tier(request.tier)
-    source = open_source(request.model)
     defaults = load_device(request.target).defaults
+    source = open_source(request.model, request.context or (defaults.context if defaults else None))
     context = engine_context(source.spec, request.context, defaults.context) if defaults else None
     engine = planned_engine(source, recipe, request.requantise)
     planned = build_bytes(engine, source.spec, kind, context)
@@ -156,6 +156,7 @@ def _fill(
         tier=recipe.name,
         requantised=request.requantise,
         target=request.target,
+        context=request.context,
         seal_tokens=contract.SEAL_TOKENS,
         limits=engine.limits,
         capabilities=engine.capabilities,

@@ -119,7 +119,7 @@ def _exported(package: Package, model: Path, measured: Verdict | None, progress:
             f"{package.path}: built from a file with SHA-256 {manifest.source.sha256[:16]}, {model} has {digest[:16]}. "
             f"Give the file that it was built from ({manifest.source.name}), or build again"
         )
-    source, tier = open_source(model), load_tier(manifest.tier)
+    source, tier = open_source(model, manifest.spec.context_length), load_tier(manifest.tier)
     needed = _scratch_bytes(source, tier, manifest.requantised, is_lowered=manifest.engine is not None)
     free = shutil.disk_usage(tempfile.gettempdir()).free
     if free < needed:

@@ -53,7 +53,7 @@ def command(
     with terminal_progress() as progress:
         found = find_model(model, progress, offline=offline)
         report = write_portable(
-            open_source(found.path),
+            open_source(found.path, max_context),
             chosen,
             out or Path(f"{found.stem}.onnx"),
             requantise=requantise,

@@ -88,8 +88,12 @@ class Source(Protocol):
         """Rows [begin, end) as float32 exactly as the file means them, for verdicts against the source."""
 
 
-def open_source(path: Path) -> Source:
-    """Opens the model file at `path` by its first bytes. Raises SourceError for what is not a model that we can read."""
+def open_source(path: Path, context: int | None = None) -> Source:
+    """Opens the model file at `path` by its first bytes. Raises SourceError for what is not a model that we can read.
+
+    `context`: positions that will be used at most, None for all that the model has. It decides between the two sets of
+    frequencies of a model with longrope (Phi-3), and nothing else.
+    """
     if path.is_dir():
         raise SourceError(f"{path}: is a folder; model folders cannot be read yet. Give the path of a .gguf file")
     try:
@@ -100,5 +104,5 @@ def open_source(path: Path) -> Source:
     if magic == GGUF_MAGIC:
         from engines.sources.gguf import open_gguf
 
-        return open_gguf(path)
+        return open_gguf(path, context)
     raise SourceError(f"{path}: starts with {magic!r}, not with {GGUF_MAGIC!r}. Give a GGUF file, or fetch it again")
