@@ -218,7 +218,7 @@ def test_a_changed_byte_in_what_is_read_as_it_is_is_found_at_once(tmp_path: Path
 def test_a_vocabulary_of_another_model_is_refused_with_both_sizes(tmp_path: Path) -> None:
     none = [[]] * 3
     tables = TokenTables([1, 2, 3], [1] * 3, *none, [], [], [], memoryview(b"abc"))
-    config = TokenizerConfig("bytes", (), False, None, False, 3, None, (), None, None, False, None)
+    config = TokenizerConfig("bytes", (), False, None, "none", False, (), (), 3, None, (), None, None, False, None)
     (tmp_path / "tokenizer").mkdir()
     write_tables(tmp_path / "tokenizer/tables.bin", tables)
     write_config(tmp_path / "tokenizer", config)
