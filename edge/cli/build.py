@@ -58,7 +58,8 @@ def command(
     as_json: bool,
     **asked: Any,
 ) -> int:
-    """Build NAME.edge from MODEL (a catalog name or a GGUF file): export, quantise, lower for the target, verify.
+    """Build NAME.edge from MODEL (a catalog name, a GGUF file or a model folder): export, quantise, lower for the target,
+    verify.
 
     TensorRT engines are built by the device itself: NAME.edge holds all but the plan then, and `edge build NAME.edge --finish`
     makes it there.

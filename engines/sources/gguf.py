@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import mmap
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,12 +15,12 @@ from engines.sources.architectures.dimensions import GgufFile, read_gguf_dimensi
 from engines.sources.architectures.places import Place
 from engines.sources.architectures.rotary import LONG_FACTORS, ROPE_FREQS, SHORT_FACTORS
 from engines.sources.base import SourceMetadata, SourceTensor
-from engines.sources.gguf_blocks import BLOCK_FORMATS, CHUNK_WEIGHTS, decode_rows, dequantise_rows
+from engines.sources.floats import FLOAT_TYPES, read_floats
+from engines.sources.gguf_blocks import BLOCK_FORMATS, decode_rows, dequantise_rows
 from engines.sources.gguf_header import GgufHeader, TensorEntry, read_header
 from engines.sources.gguf_vocabulary import read_tokenizer_parts
 from engines.sources.keys import Keys
 
-FLOAT_TYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
 HALF_ROUNDING = 2.0**-11  # largest relative error of a number rounded to fp16
 LONGEST_ROPE = 1 << 12  # divisors: as many as half a head has channels
 COMPARED_BYTES = 1 << 24  # of two matrices at a time
@@ -94,13 +93,7 @@ class GgufSource:
         dtype = FLOAT_TYPES[entry.type_name]
         count = entry.byte_count // dtype.itemsize
         stored = np.frombuffer(self._data, dtype, count, entry.offset).reshape(entry.shape)
-        values = stored[place.file_rows(begin, end)]
-        if entry.type_name == "BF16":
-            values = (values.astype(np.uint32) << 16).view(np.float32)  # bfloat16 is the upper half of a float32
-        step = max(1, CHUNK_WEIGHTS // max(1, values[0].size))
-        for first in range(0, len(values), step):
-            if not np.isfinite(values[first : first + step]).all():
-                raise SourceError(f"{where}: holds a value that is not a finite number. Fetch the file again")
+        values = read_floats(entry.type_name, stored, place.file_rows(begin, end), where)
         finished = place.finish(values, begin)
         assert isinstance(finished, np.ndarray)
         return finished
@@ -153,7 +146,7 @@ def open_gguf(path: Path, context: int | None = None) -> GgufSource:
     except ValueError as error:
         raise SourceError(f"{path}: {error}, which no model has. Convert the model again") from None
     licence, link = keys.text_or("general.license", ""), keys.text_or("general.license.link", "")
-    metadata = SourceMetadata(path, name, licence, link, read_tokenizer_parts(keys, vocab_size))
+    metadata = SourceMetadata(path, name, licence, link, read_tokenizer_parts(keys, vocab_size), (path,))
     return GgufSource(header, data, spec, metadata)
 
 

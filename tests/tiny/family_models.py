@@ -69,7 +69,7 @@ class FolderSource:
         keys = config_keys(read_config(name))
         self.spec: ModelSpec = CONFIG_READERS[keys.text("model_type")](keys, name, context)
         self.spec.check()
-        self.metadata = SourceMetadata(FOLDER / name, name, "", "", _NO_TOKENIZER)
+        self.metadata = SourceMetadata(FOLDER / name, name, "", "", _NO_TOKENIZER, ())
         self._places = folder_places(self.spec)
         self._tensors = read_tensors(FOLDER / name / "model.safetensors")
         assert {place.file_name for place in self._places.values()} == set(self._tensors)
