@@ -127,7 +127,7 @@ ROLE_OF_SUFFIX = {
 
 
 def role_of(name: str) -> str:
-    """The layer role (a field of Roles) of a canonical tensor name."""
+    """The layer role (a field of Roles) of a canonical tensor name. Vectors, biases too, have that of norms."""
     stem = name.removesuffix(".weight")
     if stem in ("embed", "head"):
         return "embedding" if stem == "embed" else "head"

@@ -14,7 +14,7 @@ from edge.hashes import check_sha256
 from edge.jsons import JsonMismatch, parse_json, read_value, write_json
 from edge.spec import MAX_CONTEXT, ModelSpec, check_range
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 FILE_NAME = "manifest.json"
 REFERENCE_PROMPTS = "reference/logits.npz"
 
@@ -159,6 +159,7 @@ class Manifest:
     tier: str
     requantised: bool  # built with --requantise
     target: str
+    context: int | None  # built with --ctx-size, which chooses the frequencies of a model with long-rope; None: without
     seal_tokens: int
     limits: Limits
     capabilities: Capabilities
@@ -176,7 +177,7 @@ class Manifest:
         """The command that makes this package again."""
         command = self.build_command_for(self.target)
         if self.engine is None:
-            return command
+            return command if self.context is None else f"{command} --ctx-size {self.context}"
         return f"{command} --engine {self.engine.kind} --ctx-size {self.limits.max_context}"
 
     def build_command_for(self, target: str, tier: str | None = None) -> str:
@@ -185,6 +186,8 @@ class Manifest:
 
     def __post_init__(self) -> None:
         self.spec.check()
+        if self.context is not None:
+            check_range("context", self.context, 1, MAX_CONTEXT)
         check_range("bits_per_weight", self.bits_per_weight, 0.0, 64.0)
         for name in self.files:
             check_file_name(name)

@@ -24,6 +24,20 @@ _RANGES = {
 _MAX_LAYERS = 1 << 12
 _MAX_WINDOW = 1 << 30
 _ROPE_BASES = (1.0, 1e12)
+_ROPE_DIVISORS = (1e-6, 1e6)
+
+
+@dataclass(frozen=True, slots=True)
+class RopeSpec:
+    """How the position turns the channels of a head, in pairs: channel i together with channel i + head_dim / 2.
+
+    Pair i < dim / 2 turns by position * base ** (-2 i / dim) / divisors[i], the pairs behind do not turn.
+    """
+
+    dim: int  # channels that turn: head_dim; fewer, partial rotary; 0, the layer does not see positions
+    base: float
+    divisors: tuple[float, ...]  # dim / 2 of them: linear, llama3 and long-rope scaling; (): frequencies as they are
+    q_scale: float = 1.0  # q_proj has its channels that turn times this: long-rope's factor, where others stand still
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +45,7 @@ class LayerSpec:
     """Attention of one layer."""
 
     window: int  # a query at t sees (t - window, t]; 0: everything before it
-    rope_base: float
+    rope: int  # index into ModelSpec.ropes
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +61,8 @@ class ModelSpec:
     num_kv_heads: int
     head_dim: int
     layers: tuple[LayerSpec, ...]
-    context_length: int
+    ropes: tuple[RopeSpec, ...]
+    context_length: int  # positions that the ropes are good for
     norm_epsilon: float
     activation: str  # silu, gelu_tanh
     attention_scale: float  # factor on q.k
@@ -57,6 +72,7 @@ class ModelSpec:
     tied_head: bool
     attention_soft_cap: float = 0.0  # 0: none
     logit_soft_cap: float = 0.0  # 0: none
+    qkv_bias: bool = False  # a vector is added to each projection of q, k and v
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
@@ -80,7 +96,20 @@ class ModelSpec:
             raise ValueError(f"spec.head_dim: {self.head_dim} is odd, rotary turns channels in pairs")
         for i, layer in enumerate(self.layers):
             check_range(f"spec.layers[{i}].window", layer.window, 0, _MAX_WINDOW)
-            check_range(f"spec.layers[{i}].rope_base", layer.rope_base, *_ROPE_BASES)
+            check_range(f"spec.layers[{i}].rope", layer.rope, 0, len(self.ropes) - 1)
+        for i, rope in enumerate(self.ropes):
+            self._check_rope(f"spec.ropes[{i}]", rope)
+
+    def _check_rope(self, key: str, rope: RopeSpec) -> None:
+        check_range(f"{key}.dim", rope.dim, 0, self.head_dim)
+        check_range(f"{key}.base", rope.base, *_ROPE_BASES)
+        check_range(f"{key}.q_scale", rope.q_scale, 1e-6, 1e6)
+        if rope.dim % 2:
+            raise ValueError(f"{key}.dim: {rope.dim} is odd, rotary turns channels in pairs")
+        if rope.divisors and len(rope.divisors) != rope.dim // 2:
+            raise ValueError(f"{key}.divisors: {len(rope.divisors)} of them for {rope.dim // 2} pairs of channels")
+        for i, divisor in enumerate(rope.divisors):
+            check_range(f"{key}.divisors[{i}]", divisor, *_ROPE_DIVISORS)
 
 
 def check_range(key: str, value: float, low: float, high: float) -> None:

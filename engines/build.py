@@ -37,7 +37,8 @@ from engines.portable.export import write_portable
 from engines.portable.metadata import ExportReport
 from engines.sizes import build_bytes, check_build_budget, check_build_room, planned_engine
 from engines.sources.base import Source, open_source
-from engines.sources.gguf_tokenizer import write_tokenizer
+from engines.sources.digest import source_sha256
+from engines.sources.tokenizers import write_source_tokenizer
 from engines.tensorrt.backend import TENSORRT, TENSORRT_RTX
 from engines.verdict import Measured, prove
 
@@ -52,7 +53,7 @@ BACKENDS: dict[EngineKind, Backend] = {
 class BuildRequest:
     """What `edge build MODEL` is asked for."""
 
-    model: Path  # the file
+    model: Path  # the file, or the folder
     model_name: str  # what the user calls it, for the rebuild command in messages
     tier: str
     target: str  # a device profile
@@ -74,8 +75,8 @@ def build_package(request: BuildRequest, progress: Progress | None = None) -> Bu
             f"{request.out}: stands there already{_kind_of(request.out)}. Replace it with --force, or choose another -o"
         )
     recipe = load_tier(request.tier)
-    source = open_source(request.model)
     defaults = load_device(request.target).defaults
+    source = open_source(request.model, request.context or (defaults.context if defaults else None))
     context = engine_context(source.spec, request.context, defaults.context) if defaults else None
     engine = planned_engine(source, recipe, request.requantise)
     planned = build_bytes(engine, source.spec, kind, context)
@@ -87,7 +88,8 @@ def build_package(request: BuildRequest, progress: Progress | None = None) -> Bu
         text = to_json(manifest)
         assert from_json(text, FILE_NAME) == manifest, "a manifest must be read as it was written"
         (folder / FILE_NAME).write_text(text, encoding="utf-8")
-    return BuildReport(request.out, manifest, request.model.stat().st_size, planned, builder)
+    source_bytes = sum(file.stat().st_size for file in source.metadata.files)
+    return BuildReport(request.out, manifest, source_bytes, planned, builder)
 
 
 def _kind_of(path: Path) -> str:
@@ -118,7 +120,7 @@ def _fill(
 ) -> tuple[Manifest, BuilderUse | None]:
     """All files of the package but the manifest, which is returned, with what a builder took."""
     (folder / "tokenizer").mkdir()
-    write_tokenizer(source.metadata.tokenizer, folder / "tokenizer", str(request.model))
+    write_source_tokenizer(source.metadata, folder / "tokenizer")
     _write_licence(source, folder)
     scratch = folder / "scratch"
     scratch.mkdir()
@@ -156,11 +158,12 @@ def _fill(
         tier=recipe.name,
         requantised=request.requantise,
         target=request.target,
+        context=request.context,
         seal_tokens=contract.SEAL_TOKENS,
         limits=engine.limits,
         capabilities=engine.capabilities,
         libraries=_libraries(engine),
-        source=SourceRecord(request.model_name, file_sha256(request.model, progress), source.metadata.licence or "unknown"),
+        source=SourceRecord(request.model_name, source_sha256(source, progress), source.metadata.licence or "unknown"),
         files=_hash_files(folder, progress),
         bits_per_weight=exported.bits_per_weight,
         tensors=_tensor_reports(exported, engine),

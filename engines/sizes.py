@@ -113,12 +113,16 @@ def planned_engine(source: Source, tier: Tier, requantise: bool) -> CpuPlan:
         tensors.append(PlanTensor(name, kind, outputs, inputs, group, minima, offset, core.tensor_bytes(record)))
         offset = -(-(offset + tensors[-1].bytes) // WEIGHT_ALIGN) * WEIGHT_ALIGN
 
-    bases = {layer.rope_base: f"inv_freq.{i}" for i, layer in enumerate(source.spec.layers)}
-    for name in bases.values():
-        place(name, "fp32", (source.spec.head_dim // 2,), 0, False)
+    spec = source.spec
+    ropes = {layer.rope: f"inv_freq.{layer.rope}" for layer in spec.layers}
+    for name in ropes.values():
+        place(name, "fp32", (spec.head_dim // 2,), 0, False)
+    for index in range(len(spec.layers) if spec.qkv_bias else 0):
+        place(f"layers.{index}.bias", "fp32", ((spec.num_heads + 2 * spec.num_kv_heads) * spec.head_dim,), 0, False)
     for form in planned_forms(source, converter):
-        place(form.name, form.kind, form.shape, form.group, form.has_minima)
-    steps = tuple(PlanStep("attend", {"inv_freq": bases[layer.rope_base]}, {}) for layer in source.spec.layers)
+        if not form.name.endswith(".bias"):  # q, k and v have theirs in one
+            place(form.name, form.kind, form.shape, form.group, form.has_minima)
+    steps = tuple(PlanStep("attend", {"inv_freq": ropes[layer.rope]}, {}) for layer in spec.layers)
     return CpuPlan(tuple(tensors), steps)
 
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from calibration.tiers import Tier, load_tier
 from edge.engine_record import EngineRecord
 from edge.errors import PackageError
-from edge.hashes import file_sha256
 from edge.manifest import Verdict, Verdicts
 from edge.package import Package
 from edge.progress import Progress
@@ -109,17 +108,18 @@ class _Again:
 def _exported(package: Package, model: Path, measured: Verdict | None, progress: Progress) -> Iterator[_Again]:
     from engines.portable.export import write_portable
     from engines.sources.base import open_source
+    from engines.sources.digest import source_sha256
 
     manifest = package.manifest
     if measured is None:
         raise PackageError(f"{package.path}: has no verdict to repeat. Build it again: {manifest.build_command}")
-    digest = file_sha256(model, progress)
+    source, tier = open_source(model, manifest.spec.context_length), load_tier(manifest.tier)
+    digest = source_sha256(source, progress)
     if digest != manifest.source.sha256:
         raise PackageError(
-            f"{package.path}: built from a file with SHA-256 {manifest.source.sha256[:16]}, {model} has {digest[:16]}. "
-            f"Give the file that it was built from ({manifest.source.name}), or build again"
+            f"{package.path}: built from a model with SHA-256 {manifest.source.sha256[:16]}, {model} has {digest[:16]}. "
+            f"Give the model that it was built from ({manifest.source.name}), or build again"
         )
-    source, tier = open_source(model), load_tier(manifest.tier)
     needed = _scratch_bytes(source, tier, manifest.requantised, is_lowered=manifest.engine is not None)
     free = shutil.disk_usage(tempfile.gettempdir()).free
     if free < needed:

@@ -33,7 +33,7 @@ _OF_A_MODEL = ("tier", "target", "engine", "context", "out", "requantise", "veri
 @tier_option("Precision of the weights: fp16, int8 or int4 (yaml/tiers).")
 @target_option()
 @click.option("--engine", type=click.Choice(get_args(EngineKind)), help="Kind of engine.  [default: the target's first]")
-@context_option("the target's; a cpu engine takes any")
+@context_option("the target's; a cpu engine takes any, and only a model with long-rope heeds it")
 @click.option(
     "--finish", is_flag=True, help="Do the last step of a TensorRT engine here, on its device; MODEL may be a package."
 )
@@ -58,7 +58,8 @@ def command(
     as_json: bool,
     **asked: Any,
 ) -> int:
-    """Build NAME.edge from MODEL (a catalog name or a GGUF file): export, quantise, lower for the target, verify.
+    """Build NAME.edge from MODEL (a catalog name, a GGUF file or a model folder): export, quantise, lower for the target,
+    verify.
 
     TensorRT engines are built by the device itself: NAME.edge holds all but the plan then, and `edge build NAME.edge --finish`
     makes it there.

@@ -41,7 +41,8 @@ def command(
     offline: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Write MODEL (a catalog name or a GGUF file) as portable ONNX: opset 24, standard operators, weights beside it."""
+    """Write MODEL (a catalog name, a GGUF file or a model folder) as portable ONNX: opset 24, standard operators, weights
+    beside it."""
     if requantise and tier is None:
         raise click.UsageError("--requantise belongs to a tier: add --tier", click.get_current_context())
     need_build_extra("edge export")
@@ -53,7 +54,7 @@ def command(
     with terminal_progress() as progress:
         found = find_model(model, progress, offline=offline)
         report = write_portable(
-            open_source(found.path),
+            open_source(found.path, max_context),
             chosen,
             out or Path(f"{found.stem}.onnx"),
             requantise=requantise,

@@ -12,12 +12,13 @@ import click
 
 from edge.errors import ConfigError
 from edge.manifest import FILE_NAME
+from edge.model_name import model_stem
 from edge.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """A model file on disk."""
+    """A model file or folder on disk."""
 
     name: str  # as the user writes it to get the same again: a catalog name, or the path
     stem: str  # for names of what is made from it
@@ -36,7 +37,7 @@ def is_package_name(text: str) -> bool:
 
 
 def find_model(text: str, progress: Progress, *, offline: bool = False, hashed: bool = True) -> ModelFile:
-    """The file of a model given as a path or as a catalog name; the latter is pulled when missing, saying so.
+    """The file or folder of a model given as a path or as a catalog name; the latter is pulled when missing, saying so.
 
     Without `hashed` a file of the cache that has the right size is taken as it is: enough for who reads no weights.
     """
@@ -45,9 +46,9 @@ def find_model(text: str, progress: Progress, *, offline: bool = False, hashed: 
 
     path = Path(text).expanduser()
     if is_package(path):
-        raise ConfigError(f"{text}: is a package, and here a model is asked for. Give the GGUF file or the catalog name")
+        raise ConfigError(f"{text}: is a package, and here a model is asked for. Give its file, its folder or its catalog name")
     if path.exists():
-        return ModelFile(name=text, stem=path.name.removesuffix(".gguf"), path=path)
+        return ModelFile(name=text, stem=model_stem(path), path=path)
     names = catalog_names()
     if text in names:
         model = catalog_model(text)

@@ -61,7 +61,7 @@ def command(
     offline: bool,
     as_json: bool,
 ) -> None:
-    """Show the memory that MODEL (a package, a catalog name or a GGUF file) will need, and what would fit.
+    """Show the memory that MODEL (a package, a catalog name, a GGUF file or a model folder) will need, and what would fit.
 
     For a GPU also what its last build step takes, the largest context of each KV precision, and an estimate of its speed.
     """
@@ -102,7 +102,7 @@ def _model_plan(model: str, tier: str, target: str, kind: EngineKind, load: Load
     _check(load, kind, target, READY)
     with terminal_progress() as progress:
         found = find_model(model, progress, offline=offline, hashed=False)
-    source = open_source(found.path)
+    source = open_source(found.path, load.context)
     if kind == "cpu":
         return model_plan(source, chosen, target, context=load.context, sequences=load.sequences, threads=load.threads)
     return model_target_plan(source, chosen, target, kind, context=load.context)

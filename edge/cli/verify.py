@@ -21,8 +21,8 @@ from edge.cli.progress import terminal_progress
 def command(package: Path, reference: str | None, offline: bool, as_json: bool) -> int:
     """Check PACKAGE: the hash of every file, and the engine on this machine against the stored reference logits.
 
-    An engine that this machine cannot run is not run, and said so; all else is checked. MODEL is the catalog name or the file
-    that the package was built from. Exits with 1 where a check fails.
+    An engine that this machine cannot run is not run, and said so; all else is checked. MODEL is the catalog name, the file
+    or the folder that the package was built from. Exits with 1 where a check fails.
     """
     if reference is not None:
         need_build_extra("edge verify --reference")

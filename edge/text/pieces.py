@@ -46,10 +46,10 @@ class BytePieces:
             whole = self._tables.piece(data)
             if whole is not None:
                 return [whole]
-        # A byte that the vocabulary lacks (SmolLM2 lacks 21) is dropped, as the model's own tokenizer does.
+        # A byte that the vocabulary lacks (SmolLM2 lacks 21) is dropped and its neighbours merge, as in the model's tokenizer.
         found = (self._tables.symbol(byte) for byte in data)
-        symbols = [NO_SYMBOL if symbol is None else symbol for symbol in found]
-        return [token for token, _, _ in merge_symbols(self._tables, symbols) if token != NO_SYMBOL]
+        symbols = [symbol for symbol in found if symbol is not None]
+        return [token for token, _, _ in merge_symbols(self._tables, symbols)]
 
     @cached_property
     def _cutter(self) -> PreTokenizer:

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from functools import cached_property
 
 from edge.text.tables import STRUCTURAL, TokenTables
+
+# Unicode's White_Space; Python's own notion adds U+001C to U+001F.
+WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
+_WHITE_RUN = re.compile(f"[{WHITE_SPACE}]*")
 
 
 class SpecialMatcher:
     """Cuts text at special tokens: the leftmost first, the longest of those that start there.
 
     With `structural` control and unknown tokens count, without only those that a model defines for ordinary text (runs of
-    spaces, HTML tags).
+    spaces, HTML tags). Tokens in `strip_left` and `strip_right` take the whitespace beside them with them.
     """
 
-    def __init__(self, tables: TokenTables, *, structural: bool) -> None:
+    def __init__(
+        self, tables: TokenTables, *, structural: bool, strip_left: Collection[int] = (), strip_right: Collection[int] = ()
+    ) -> None:
         self._tables, self._structural = tables, structural
+        self._strip_left, self._strip_right = frozenset(strip_left), frozenset(strip_right)
 
     def split(self, text: str) -> list[str | int]:
         """`text` in order: what stands between special tokens, and their ids. No part is empty."""
@@ -32,10 +40,13 @@ class SpecialMatcher:
             for length in lengths[text[start]]:
                 token_id = ids.get(text[start : start + length])
                 if token_id is not None:
-                    if start > done:
-                        parts.append(text[done:start])
-                    parts.append(token_id)
+                    before = text[done:start]
+                    if token_id in self._strip_left:
+                        before = before.rstrip(WHITE_SPACE)
+                    parts.extend((before, token_id) if before else (token_id,))
                     done = start + length
+                    if token_id in self._strip_right:
+                        done = _white_end(text, done)
                     break
         if done < len(text):
             parts.append(text[done:])
@@ -67,3 +78,10 @@ class SpecialMatcher:
             follow = "" if "" in seconds else f"[{''.join(re.escape(char) for char in sorted(seconds))}]"
             branches.append(re.escape(first) + follow)
         return re.compile(f"(?={'|'.join(branches)})")
+
+
+def _white_end(text: str, begin: int) -> int:
+    """Where the whitespace from `begin` on ends."""
+    run = _WHITE_RUN.match(text, begin)
+    assert run is not None, "it matches nothing too"
+    return run.end()

@@ -2,7 +2,8 @@
 Never: templates, engines.
 
 User text never becomes a control token: without `specials` the text of one is split like any other text, and no merge ends
-in one. The ids are those of llama.cpp, `specials` being its parse_special.
+in one. The ids are those of the model's own tokenizer.json in the `tokenizers` library (`specials` being the contrary of its
+encode_special_tokens), and for GGUF files those of llama.cpp (its parse_special).
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from pathlib import Path
 from edge.errors import PackageError, RequestError
 from edge.text.decoder import TextDecoder, decode_bytes
 from edge.text.normalise import check_text
-from edge.text.pieces import BytePieces, CharacterPieces, Pieces
+from edge.text.pieces import SPACE, BytePieces, CharacterPieces, Pieces
 from edge.text.rendered import RenderedChat
 from edge.text.specials import SpecialMatcher
 from edge.text.tables import BUILD_AGAIN, STRUCTURAL, TokenTables, open_tables
 from edge.text.tokenizer_config import FILE_NAME as CONFIG_NAME
-from edge.text.tokenizer_config import TokenizerConfig, read_config
+from edge.text.tokenizer_config import SpacePrefix, TokenizerConfig, read_config
 
 TABLES_NAME = "tables.bin"
 CACHED_PIECES, CACHED_LENGTH = 16384, 64  # words whose ids are remembered; a long-running server's memory stays bounded
@@ -31,8 +32,9 @@ class Tokenizer:
     def __init__(self, tables: TokenTables, config: TokenizerConfig) -> None:
         self._tables = tables
         self.config = config
-        self._plain = SpecialMatcher(tables, structural=False)
-        self._special = SpecialMatcher(tables, structural=True)
+        strips = {"strip_left": config.strip_left, "strip_right": config.strip_right}
+        self._plain = SpecialMatcher(tables, structural=False, **strips)
+        self._special = SpecialMatcher(tables, structural=True, **strips)
         self._cache: dict[str, tuple[int, ...]] = {}
         self._pieces: Pieces
         if config.symbols == "bytes":
@@ -88,17 +90,27 @@ class Tokenizer:
         return self.frame(self._encode(fragments))
 
     def _encode(self, fragments: Iterable[str | int], follows_special: bool = True) -> list[int]:
-        """Token ids of text that has been cut at its special tokens."""
+        """Token ids of text that has been cut at its special tokens. Not `follows_special`: it goes on with other text."""
         ids: list[int] = []
+        starts = follows_special  # whether nothing stands in front
         for fragment in fragments:
             if isinstance(fragment, int):
                 ids.append(fragment)
             else:
-                prefix = " " if self.config.add_space_prefix and follows_special else ""
-                for piece in self._pieces.split(prefix + fragment):
+                text = self._normalised(fragment)
+                if _wants_space(self.config.space_prefix, text, starts, follows_special):
+                    text = " " + text
+                for piece in self._pieces.split(text):
                     ids.extend(self._piece_ids(piece))
-            follows_special = isinstance(fragment, int)
+            starts, follows_special = False, isinstance(fragment, int)
         return ids
+
+    def _normalised(self, text: str) -> str:
+        if not self.config.nfc or text.isascii():
+            return text
+        from tokenizers import normalizers  # of its Unicode version, not Python's: models' own tokenizers use it
+
+        return normalizers.NFC().normalize_str(text)
 
     def check_length(self, text_bytes: int, max_context: int) -> None:
         """RequestError where text of so many bytes of UTF-8 must have more than `max_context` tokens, whatever it says.
@@ -161,6 +173,15 @@ class Tokenizer:
                     self._cache.clear()
                 self._cache[piece] = ids
         return ids
+
+
+def _wants_space(prefix: SpacePrefix, text: str, starts: bool, follows_special: bool) -> bool:
+    """Whether a space goes in front of `text`."""
+    if prefix == "none":
+        return False
+    if prefix == "sections":
+        return follows_special
+    return (starts if prefix == "start_unless_space" else follows_special) and text[0] not in (" ", SPACE)
 
 
 class TokenStream:

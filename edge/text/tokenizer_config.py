@@ -12,20 +12,27 @@ from edge.jsons import JsonMismatch, read_json, write_json
 from edge.text.tables import BUILD_AGAIN
 
 FILE_NAME = "tokenizer_config.json"
+Symbols = Literal["bytes", "characters"]  # what merges start from: byte-level BPE, or SentencePiece with byte fallback
+# Where a space goes in front of text: nowhere; of every section, that is of text that starts a prompt or follows a special
+# token; of those that do not begin with one; of a prompt's beginning that does not.
+SpacePrefix = Literal["none", "sections", "sections_unless_space", "start_unless_space"]
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizerConfig:
     """Written when a package is built, read by Tokenizer."""
 
-    symbols: Literal["bytes", "characters"]  # what merges start from: byte-level BPE, or SentencePiece with byte fallback
+    symbols: Symbols
     split: tuple[str, ...]  # byte-level: regular expressions (Oniguruma) that cut text into pieces, one after the other
     whole_pieces: bool  # byte-level: a piece that is a token is not merged up from bytes
     space_follows: str | None  # characters: those behind which a space may stand inside a token; None: nearly any, no cutting
-    add_space_prefix: bool  # characters: a space goes in front of text that starts a prompt or follows a special token
+    space_prefix: SpacePrefix  # characters
+    nfc: bool  # text is brought to Unicode's NFC form, section by section, before it is cut
+    strip_left: tuple[int, ...]  # special tokens that take the whitespace in front of them with them
+    strip_right: tuple[int, ...]  # and those that take the whitespace behind them
     vocab_size: int
     bos_token_id: int | None
-    eos_token_ids: tuple[int, ...]  # each of them ends an answer
+    eos_token_ids: tuple[int, ...]  # each of them ends an answer; the first is what templates call eos_token
     unk_token_id: int | None
     pad_token_id: int | None
     add_bos: bool  # there is no add_eos: behind a prompt it would end the answer before it begins

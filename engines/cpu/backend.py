@@ -13,6 +13,7 @@ from edge.progress import Progress
 from edge.teacher import open_teacher
 from engines.backend import Backend, BuiltEngine, Stage
 from engines.cpu.lower import lower
+from engines.cpu.schedule import joined_vectors
 from engines.cpu.weights import write_weights
 from engines.engine_weight import EngineWeight
 from engines.portable.reader import read_portable
@@ -25,9 +26,13 @@ def build_cpu_engine(stage: Stage) -> BuiltEngine:
     """A CPU plan and its weight file. It takes the model's whole context: a runtime pays for what it uses."""
     folder, spec = stage.folder / "engine", stage.source.spec
     plan = write_engine(stage.exported.path, folder, stage.progress)
+    weights = {tensor.name: EngineWeight(tensor.kind, tensor.bytes, 0.0) for tensor in plan.tensors}
+    # Biases are joined in the plan, one by one in a report.
+    for report in stage.exported.tensors:
+        weights.setdefault(report.name, EngineWeight("fp32", 4 * report.weights, 0.0))
     return BuiltEngine(
         record=None,
-        weights={tensor.name: EngineWeight(tensor.kind, tensor.bytes, 0.0) for tensor in plan.tensors},
+        weights=weights,
         limits=Limits(spec.context_length, MAX_STEP_TOKENS, MAX_SEQUENCES, contract.SEAL_TOKENS),
         capabilities=Capabilities(presets=("exact",), prefixes=False, batch_invariant=True),
         libraries=(),
@@ -42,7 +47,8 @@ def write_engine(portable: Path, folder: Path, progress: Progress) -> CpuPlan:
     model = read_portable(portable)
     steps, graph = lower(portable, model.spec)
     folder.mkdir()
-    plan = CpuPlan(write_weights(model, steps, graph.constants, folder / WEIGHTS_FILE, progress), steps)
+    tensors = write_weights(model, steps, graph.constants, joined_vectors(graph), folder / WEIGHTS_FILE, progress)
+    plan = CpuPlan(tensors, steps)
     (folder / PLAN_FILE).write_text(plan.to_json(), encoding="utf-8")
     return plan
 

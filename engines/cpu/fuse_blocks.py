@@ -18,7 +18,7 @@ def fuse_gated(graph: Graph) -> None:
     for node in graph.nodes:
         if node.op != "Mul":
             continue
-        activated, up = _activation(matcher, node.inputs[0]), matcher.made_by(node.inputs[1], "linear")
+        activated, up = _activation(matcher, node.inputs[0]), _linear(matcher, node.inputs[1])
         if activated is None or up is None or activated[0].inputs != up.inputs:
             continue
         attributes = {"gate": activated[0].attributes["weight"], "up": up.attributes["weight"], "activation": activated[1]}
@@ -34,7 +34,7 @@ def fuse_residuals(graph: Graph) -> None:
         if node.op != "Add":
             continue
         norm = matcher.made_by(node.inputs[1], "RMSNormalization")
-        linear = matcher.made_by(norm.inputs[0] if norm else node.inputs[1], "linear")
+        linear = _linear(matcher, norm.inputs[0] if norm else node.inputs[1])
         if linear is None:
             continue
         attributes = {"weight": linear.attributes["weight"], "post_norm": norm.inputs[1] if norm else ""}
@@ -52,7 +52,7 @@ def fuse_head(graph: Graph) -> None:
     divided = matcher.made_by(tanh.inputs[0], "Div") if tanh else None
     if scaled and divided and scaled.inputs[1] == divided.inputs[1] and scaled.inputs[1] in graph.constants:
         value, cap = divided.inputs[0], float(graph.constants[scaled.inputs[1]])
-    linear = matcher.made_by(value, "linear")
+    linear = _linear(matcher, value)
     norm = matcher.made_by(linear.inputs[0], "RMSNormalization") if linear else None
     if linear is None or norm is None:
         return
@@ -77,10 +77,16 @@ def _activation(matcher: Matcher, value: str) -> tuple[Node, str] | None:
     """(linear, activation) of Mul(x, Sigmoid(x)) or Gelu(x, tanh)."""
     gelu = matcher.made_by(value, "Gelu")
     if gelu is not None:
-        linear = matcher.made_by(gelu.inputs[0], "linear")
+        linear = _linear(matcher, gelu.inputs[0])
         approximate = gelu.attributes.get("approximate", b"none")
         return (linear, "gelu_tanh") if linear and approximate in (b"tanh", "tanh") else None
     product = matcher.made_by(value, "Mul")
     sigmoid = matcher.made_by(product.inputs[1], "Sigmoid") if product else None
-    linear = matcher.made_by(product.inputs[0], "linear") if product else None
+    linear = _linear(matcher, product.inputs[0]) if product else None
     return (linear, "silu") if linear and sigmoid and sigmoid.inputs[0] == linear.outputs[0] else None
+
+
+def _linear(matcher: Matcher, value: str) -> Node | None:
+    """The linear that makes `value`, where it has no bias: of our steps, only `project` adds one."""
+    linear = matcher.made_by(value, "linear")
+    return linear if linear is not None and "bias" not in linear.attributes else None

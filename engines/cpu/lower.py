@@ -9,13 +9,14 @@ from edge.executors.cpu_plan import PlanStep
 from edge.spec import ModelSpec
 from engines.cpu.fuse_blocks import fuse_gated, fuse_head, fuse_norms, fuse_residuals
 from engines.cpu.schedule import schedule
-from engines.lowering.fold_weights import fold_embedding, fold_linears
+from engines.lowering.fold_weights import fold_biases, fold_embedding, fold_linears
 from engines.lowering.fuse_attention import fuse_attention
 from engines.lowering.graph import Graph, read_graph
 
 # Each pass leaves a graph that computes the same; later ones read the nodes that earlier ones made.
 PASSES: dict[str, Callable[[Graph], None]] = {
     "fold_linears": fold_linears,
+    "fold_biases": fold_biases,
     "fold_embedding": fold_embedding,
     "fuse_attention": fuse_attention,
     "fuse_gated": fuse_gated,

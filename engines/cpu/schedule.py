@@ -39,8 +39,10 @@ def _step(graph: Graph, node: Node, groups: tuple[tuple[int, ...], ...], spec: M
     if node.op == "embed":
         return PlanStep("embed", {"weight0": a["weight"]}, {"scale": a["scale"]})
     if node.op == "project":
-        weights = {f"weight{i}": name for i, name in enumerate(a["weights"])}
-        return PlanStep("project", {**weights, "norm": a["norm"]}, {"epsilon": a["epsilon"]})
+        tensors = {f"weight{i}": name for i, name in enumerate(a["weights"])} | {"norm": a["norm"]}
+        if a["biases"]:
+            tensors["bias"] = joined_name(a["biases"])
+        return PlanStep("project", tensors, {"epsilon": a["epsilon"]})
     if node.op == "gated":
         tensors = {"weight0": a["gate"], "weight1": a["up"], "norm": a["norm"]}
         return PlanStep("gated", tensors, {"activation": a["activation"], "epsilon": a["epsilon"]})
@@ -61,6 +63,17 @@ def _step(graph: Graph, node: Node, groups: tuple[tuple[int, ...], ...], spec: M
     tensors |= {name: a[name] for name in ("q_norm", "k_norm") if a[name]}
     values = {"group": group, "group_layer": groups[group].index(layer)}
     return PlanStep("attend", tensors, {**values, **{name: a[name] for name in ("window", "epsilon", "scale", "soft_cap")}})
+
+
+def joined_vectors(graph: Graph) -> dict[str, tuple[str, ...]]:
+    """Name in the plan -> the stored vectors that stand there one behind the other."""
+    found = (node.attributes["biases"] for node in graph.nodes if node.op == "project")
+    return {joined_name(biases): biases for biases in found if biases}
+
+
+def joined_name(biases: tuple[str, ...]) -> str:
+    """layers.3.attn.bias for the biases of layers.3.attn.q_proj, k_proj and v_proj."""
+    return biases[0].replace(".q_proj.", ".")
 
 
 def _maker(graph: Graph, value: str) -> Node:

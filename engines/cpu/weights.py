@@ -24,9 +24,15 @@ _BLOCK_WEIGHTS = 1 << 22  # values packed at once: some tens of MB with the copi
 
 
 def write_weights(
-    model: PortableModel, steps: Sequence[PlanStep], constants: Mapping[str, np.ndarray], path: Path, progress: Progress
+    model: PortableModel,
+    steps: Sequence[PlanStep],
+    constants: Mapping[str, np.ndarray],
+    joined: Mapping[str, tuple[str, ...]],
+    path: Path,
+    progress: Progress,
 ) -> tuple[PlanTensor, ...]:
-    """Writes every tensor that a step names to `path`. A name is a tensor of `model`, or one of `constants` (inv_freq)."""
+    """Writes every tensor that a step names to `path`. A name is a tensor of `model`, one of `constants` (inv_freq), or vectors
+    of `model` that are `joined`."""
     names = list(dict.fromkeys(name for step in steps for name in step.tensors.values()))
     progress.start("packing weights", len(names), "tensors")
     tensors: list[PlanTensor] = []
@@ -37,6 +43,9 @@ def write_weights(
                 file.write(bytes(offset - file.tell()))
                 if name in constants:
                     tensors.append(_write_vector(file, name, constants[name], offset))
+                elif name in joined:
+                    parts = [np.asarray(model.weight(part)) for part in joined[name]]
+                    tensors.append(_write_vector(file, name, np.concatenate(parts), offset))
                 elif len(model.stored[name].shape) == 1:
                     tensors.append(_write_vector(file, name, np.asarray(model.weight(name)), offset))
                 else:

@@ -1,6 +1,6 @@
 """Passes that make one node of a weight's form. Owns: `linear` and `embed`. Needs: graph. Never: values of weights.
 
-linear  inputs [x], attribute weight: x W^T
+linear  inputs [x], attributes weight and, where there is one, bias: x W^T + bias
 embed   inputs [input_ids], attributes weight, scale: rows of W, times scale
 """
 
@@ -22,6 +22,18 @@ def fold_linears(graph: Graph) -> None:
             continue
         x = matcher.behind(x, "Pad")
         new[node.outputs[0]] = Node("linear", node.name, [x], node.outputs, {"weight": weight})
+    graph.replace(new)
+
+
+def fold_biases(graph: Graph) -> None:
+    """Add of a stored vector behind a linear -> linear with that bias."""
+    matcher = Matcher(graph)
+    new: dict[str, Node] = {}
+    for node in graph.nodes:
+        linear = matcher.made_by(node.inputs[0], "linear") if node.op == "Add" else None
+        if linear is not None and node.inputs[1] in graph.stored:
+            attributes = {**linear.attributes, "bias": node.inputs[1]}
+            new[node.outputs[0]] = Node("linear", linear.name, list(linear.inputs), node.outputs, attributes)
     graph.replace(new)
 
 

@@ -1,6 +1,6 @@
 """Rotary, cache and attention of a layer become one node over pages. Owns: `attend` and `project`. Needs: graph. Never: pages.
 
-project  inputs [x], attributes weights (q, k, v)
+project  inputs [x], attributes weights (q, k, v) and biases (the same, or ())
 attend   inputs [project], attributes inv_freq, window, scale, soft_cap, heads, kv_heads, q_norm, k_norm, epsilon, layer
 """
 
@@ -42,10 +42,13 @@ def fuse_attention(graph: Graph) -> None:
             continue
         if int(attention.attributes.get("is_causal", 0)) or len(attention.inputs) != 4:
             continue
-        parts = (query[0], key[0], value)
-        weights = tuple(part.linear.attributes["weight"] for part in parts)
+        linears = [part.linear for part in (query[0], key[0], value)]
+        biases = tuple(linear.attributes["bias"] for linear in linears if "bias" in linear.attributes)
+        if len(biases) not in (0, len(linears)):
+            continue
         projected = f"{node.name}/project"
-        projections[node.outputs[0]] = Node("project", projected, list(inputs), [projected], {"weights": weights})
+        own = {"weights": tuple(linear.attributes["weight"] for linear in linears), "biases": biases}
+        projections[node.outputs[0]] = Node("project", projected, list(inputs), [projected], own)
         attributes = {
             "inv_freq": query[1],
             "window": window,

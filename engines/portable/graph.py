@@ -7,10 +7,10 @@ Row j of a cache holds position j: write_indices is the position of a sequence's
 
 Nodes in order; a node is named by its path, its output is the path with ".out" behind it. `linear` is the form of
 weights.py: DequantizeLinear (axis 0, blocked) -> MatMul [-> group_sum, MatMul, Add where W has minima], or MatMul of a dense
-matrix; a Cast stands behind an initializer whose type is not that of the activations (float16 in a float32 graph).
+matrix, [bias/Add]; a Cast stands behind an initializer whose type is not that of the activations (float16 in a float32 graph).
 
     /embed        [scales/Cast] DequantizeLinear, Gather (axis 1), Transpose, [minima/...], [Slice], [Mul by embedding_scale]
-    /rope.BASE    Cast, Unsqueeze, Mul by inv_freq, Cos, Sin, [Cos_cast, Sin_cast]   once per rope base
+    /rope.N       Cast, Unsqueeze, Mul by inv_freq, Cos, Sin, [Cos_cast, Sin_cast]   once for each of the spec's ropes
     /mask         Shape, Squeeze, Range, Unsqueeze, LessOrEqual, And                 attention_mask and j <= position
     /window.W     Sub, Greater, And                        once per window: the mask above and j > position - W
     /layers.i
@@ -36,7 +36,8 @@ The mask of full layers is not attention_mask itself, although a caller's mask i
 than one op named attention_mask.1_iota") where several Attention nodes read a graph input as their mask.
 
 Rotary takes cosines computed from inverse frequencies instead of a table of all positions: nothing then limits the positions,
-the file stays small, and the angle is float32(position) * inv_freq as transformers computes it.
+the file stays small, and the angle is float32(position) * inv_freq as transformers computes it. Scaled positions are other
+frequencies; channels that do not turn, and layers that see no positions, have frequency 0: cosine 1, sine 0, exactly.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from typing import Any
 import numpy as np
 
 from edge.errors import BuildError
-from edge.spec import ModelSpec
+from edge.spec import ModelSpec, RopeSpec
 from engines.portable.builder import GraphBuilder
 from engines.portable.storage import ONNX_TYPES, StoredTensor, node_path
 from engines.portable.weights import WeightNodes
@@ -67,10 +68,10 @@ class DecoderGraph:
         """Emits every node, from input_ids to logits."""
         spec, node = self._spec, self.builder.node
         hidden = self._embed()
-        rotary = {base: self._rotary(base) for base in dict.fromkeys(layer.rope_base for layer in spec.layers)}
+        rotary = {rope: self._rotary(rope) for rope in dict.fromkeys(layer.rope for layer in spec.layers)}
         masks = self._masks()
         for index, layer in enumerate(spec.layers):
-            hidden = self._layer(index, hidden, masks[layer.window], rotary[layer.rope_base])
+            hidden = self._layer(index, hidden, masks[layer.window], rotary[layer.rope])
         if last_row_only:
             ints = self.builder.ints
             hidden = node("Slice", "/last_row/Slice", [hidden, ints(-1), ints(2**63 - 1), ints(1)])
@@ -82,10 +83,11 @@ class DecoderGraph:
             return rows
         return self.builder.node("Mul", "/embed/Mul", [rows, self._scalar("embedding_scale", self._spec.embedding_scale)])
 
-    def _rotary(self, base: float) -> tuple[str, str]:
-        """Cosines and sines [B, S, D / 2] of the step's positions."""
-        node, path = self.builder.node, f"/rope.{base:g}"
-        frequencies = self.builder.constant(f"rope.{base:g}.inv_freq", inverse_frequencies(base, self._spec.head_dim))
+    def _rotary(self, rope: int) -> tuple[str, str]:
+        """Cosines and sines [B, S, D / 2] of the step's positions, for the spec's rope of that index."""
+        node, path = self.builder.node, f"/rope.{rope}"
+        turning = inverse_frequencies(self._spec.ropes[rope], self._spec.head_dim)
+        frequencies = self.builder.constant(f"rope.{rope}.inv_freq", turning)
         positions = node("Cast", f"{path}/Cast", ["position_ids"], to=ONNX_TYPES["float32"])
         positions = node("Unsqueeze", f"{path}/Unsqueeze", [positions, self.builder.ints(2)])
         angles = node("Mul", f"{path}/Mul", [positions, frequencies])
@@ -128,7 +130,7 @@ class DecoderGraph:
         spec, node, ints, path = self._spec, self.builder.node, self.builder.ints, f"/layers.{index}/attn"
         query = self._rotated(index, "q", x, spec.num_heads, rotary)
         key = self._rotated(index, "k", x, spec.num_kv_heads, rotary)
-        value = self._linear(x, f"layers.{index}.attn.v_proj.weight")
+        value = self._projected(index, "v", x)
         value = node("Reshape", f"{path}/v_proj/Reshape", [value, ints(0, 0, spec.num_kv_heads, spec.head_dim)])
         value = node("Transpose", f"{path}/v_proj/Transpose", [value], perm=[0, 2, 1, 3])
         key, value = (
@@ -145,12 +147,20 @@ class DecoderGraph:
     def _rotated(self, index: int, role: str, x: str, heads: int, rotary: tuple[str, str]) -> str:
         """Query or key [B, heads, S, D], normed where the model does so, rotated in the half form."""
         node, path = self.builder.node, f"/layers.{index}/attn/{role}_proj"
-        value = self._linear(x, f"layers.{index}.attn.{role}_proj.weight")
+        value = self._projected(index, role, x)
         value = node("Reshape", f"{path}/Reshape", [value, self.builder.ints(0, 0, heads, self._spec.head_dim)])
         if self._spec.qk_norm:
             value = self._norm(value, f"layers.{index}.attn.{role}_norm.weight")
         value = node("Transpose", f"{path}/Transpose", [value], perm=[0, 2, 1, 3])
         return node("RotaryEmbedding", f"{path}/RotaryEmbedding", [value, *rotary], interleaved=0)
+
+    def _projected(self, index: int, role: str, x: str) -> str:
+        """Query, key or value [B, S, heads D], with its bias where the model has one."""
+        name = f"layers.{index}.attn.{role}_proj"
+        value = self._linear(x, f"{name}.weight")
+        if not self._spec.qkv_bias:
+            return value
+        return self.builder.node("Add", f"{node_path(name)}/bias/Add", [value, f"{name}.bias"])
 
     def _feed_forward(self, prefix: str, x: str) -> str:
         node, path = self.builder.node, f"/{prefix}/ffn"
@@ -188,7 +198,10 @@ class DecoderGraph:
         return self.builder.constant(name, np.array(value, self._dtype))
 
 
-def inverse_frequencies(base: float, head_dim: int) -> np.ndarray:
-    """Rotary frequencies 1 / base^(2i / D), float32 [D / 2] (RoFormer, arXiv 2104.09864, section 3.2.2)."""
-    exponents = np.arange(0, head_dim, 2, dtype=np.float64) / head_dim
-    return (1.0 / np.float64(base) ** exponents).astype(np.float32)
+def inverse_frequencies(rope: RopeSpec, head_dim: int) -> np.ndarray:
+    """Rotary frequencies of a head's pairs, float32 [D / 2] (RoFormer, arXiv 2104.09864, section 3.2.2; RopeSpec)."""
+    frequencies = np.zeros(head_dim // 2, np.float64)
+    if rope.dim:
+        turning = np.float64(rope.base) ** -(np.arange(0, rope.dim, 2, dtype=np.float64) / rope.dim)
+        frequencies[: rope.dim // 2] = turning / (np.array(rope.divisors) if rope.divisors else 1.0)
+    return frequencies.astype(np.float32)

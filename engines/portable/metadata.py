@@ -18,7 +18,7 @@ from edge.jsons import JsonMismatch, read_json, write_json
 from edge.spec import ModelSpec
 from engines.portable.storage import StoredTensor
 
-FORMAT = "1"
+FORMAT = "2"
 PREFIX = "edge_zero."
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from edge.spec import LayerSpec, ModelSpec
+from edge.spec import LayerSpec, ModelSpec, RopeSpec
 
 Weights = Callable[[str], np.ndarray]  # canonical name -> float32 [N] or [N outputs, K inputs]
 
@@ -36,13 +36,15 @@ def forward(weights: Weights, spec: ModelSpec, ids: Sequence[int], rows: Sequenc
 def _attention(weights: Weights, spec: ModelSpec, layer: LayerSpec, prefix: str, x: np.ndarray) -> np.ndarray:
     """Causal attention of one layer, [T, hidden] -> [T, hidden]."""
     tokens = len(x)
-    q = (x @ weights(prefix + "attn.q_proj.weight").T).reshape(tokens, spec.num_heads, spec.head_dim)
-    k = (x @ weights(prefix + "attn.k_proj.weight").T).reshape(tokens, spec.num_kv_heads, spec.head_dim)
-    v = (x @ weights(prefix + "attn.v_proj.weight").T).reshape(tokens, spec.num_kv_heads, spec.head_dim)
+    q, k, v = (x @ weights(f"{prefix}attn.{role}_proj.weight").T for role in "qkv")
+    if spec.qkv_bias:
+        q, k, v = (part + weights(f"{prefix}attn.{role}_proj.bias") for part, role in zip((q, k, v), "qkv", strict=True))
+    q = q.reshape(tokens, spec.num_heads, spec.head_dim)
+    k, v = (part.reshape(tokens, spec.num_kv_heads, spec.head_dim) for part in (k, v))
     if spec.qk_norm:
         q = _rms_norm(q, weights(prefix + "attn.q_norm.weight"), spec.norm_epsilon)
         k = _rms_norm(k, weights(prefix + "attn.k_norm.weight"), spec.norm_epsilon)
-    q, k = _rotate(q, layer.rope_base), _rotate(k, layer.rope_base)
+    q, k = (_rotate(part, spec.ropes[layer.rope]) for part in (q, k))
     behind = np.arange(tokens)[:, None] - np.arange(tokens)  # how far behind the query (row) a key (column) is
     seen = (behind >= 0) & (behind < (layer.window or tokens))
     out = np.empty((tokens, spec.num_heads, spec.head_dim), np.float32)
@@ -65,10 +67,13 @@ def _rms_norm(x: np.ndarray, weight: np.ndarray, epsilon: float) -> np.ndarray:
     return x / np.sqrt(mean + np.float32(epsilon)) * weight
 
 
-def _rotate(x: np.ndarray, base: float) -> np.ndarray:
-    """Rotary positions on [T, heads, D], half-rotation form: channel i turns together with channel i + D / 2."""
-    half = x.shape[-1] // 2
-    angles = np.arange(len(x))[:, None, None] * base ** (-np.arange(half) / half)  # [T, 1, D / 2]
+def _rotate(x: np.ndarray, rope: RopeSpec) -> np.ndarray:
+    """Rotary positions on [T, heads, D], half-rotation form: channel i turns together with channel i + D / 2, if it does."""
+    half, turned = x.shape[-1] // 2, rope.dim // 2
+    turns = np.zeros(half)  # a position
+    for pair in range(turned):
+        turns[pair] = rope.base ** (-pair / turned) / (rope.divisors[pair] if rope.divisors else 1.0)
+    angles = np.arange(len(x))[:, None, None] * turns  # [T, 1, D / 2]
     cosines, sines = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
     first, second = x[..., :half], x[..., half:]
     return np.concatenate((first * cosines - second * sines, second * cosines + first * sines), axis=-1)

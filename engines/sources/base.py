@@ -32,14 +32,23 @@ class TokenizerParts:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenizerFiles:
+    """Where a tokenizer's files lie; they are read when a package's are made of them."""
+
+    folder: Path  # of tokenizer.json and what stands beside it
+    vocab_size: int  # rows of the embedding
+
+
+@dataclass(frozen=True, slots=True)
 class SourceMetadata:
     """What a file says about itself, apart from the numbers of the model."""
 
     path: Path
-    name: str  # general.name, else the file's stem
+    name: str  # general.name, else the stem of the path
     licence: str  # "" when the file names none
     licence_link: str
-    tokenizer: TokenizerParts
+    tokenizer: TokenizerParts | TokenizerFiles
+    files: tuple[Path, ...]  # that make the model what it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +97,16 @@ class Source(Protocol):
         """Rows [begin, end) as float32 exactly as the file means them, for verdicts against the source."""
 
 
-def open_source(path: Path) -> Source:
-    """Opens the model file at `path` by its first bytes. Raises SourceError for what is not a model that we can read."""
+def open_source(path: Path, context: int | None = None) -> Source:
+    """Opens the model file or folder at `path`. Raises SourceError for what is not a model that we can read.
+
+    `context`: positions that will be used at most, None for all that the model has. It decides between the two sets of
+    frequencies of a model with longrope (Phi-3), and nothing else.
+    """
     if path.is_dir():
-        raise SourceError(f"{path}: is a folder; model folders cannot be read yet. Give the path of a .gguf file")
+        from engines.sources.hf_folder import open_folder
+
+        return open_folder(path, context)
     try:
         with path.open("rb") as file:
             magic = file.read(4)
@@ -100,5 +115,7 @@ def open_source(path: Path) -> Source:
     if magic == GGUF_MAGIC:
         from engines.sources.gguf import open_gguf
 
-        return open_gguf(path)
+        return open_gguf(path, context)
+    if path.suffix == ".safetensors":
+        raise SourceError(f"{path}: holds weights alone. Give its folder, which has config.json and tokenizer.json too")
     raise SourceError(f"{path}: starts with {magic!r}, not with {GGUF_MAGIC!r}. Give a GGUF file, or fetch it again")

@@ -16,13 +16,24 @@ LARGEST_COUNT = 1 << 31  # of tokens, layers, heads, widths: above it a number i
 class Keys:
     """Typed reads that name file and key when something is missing or wrong."""
 
-    def __init__(self, path: Path, values: Mapping[str, Value]) -> None:
+    def __init__(self, path: Path, values: Mapping[str, Value], nulls: Iterable[str] = ()) -> None:
+        """`nulls`: keys that a JSON file has with the value null. They count as not there, and have no default."""
         self.path = path
         self._values = values
+        self._nulls = frozenset(nulls)
         self._asked: set[str] = set()
 
     def __contains__(self, key: str) -> bool:
         return key in self._values
+
+    def has_any(self, prefix: str) -> bool:
+        """Whether some key begins with `prefix`."""
+        return any(key.startswith(prefix) for key in self._values)
+
+    def with_defaults(self, prefix: str, defaults: Mapping[str, Value]) -> Keys:
+        """The same keys, and under `prefix` those of `defaults` that the file does not name."""
+        missing = {prefix + key: value for key, value in defaults.items() if prefix + key not in self._nulls}
+        return Keys(self.path, missing | dict(self._values), self._nulls)
 
     def error(self, key: str, fact: str, step: str = "Convert the model again, or fetch another file") -> SourceError:
         return SourceError(f"{self.path}: key {key}: {fact}. {step}")
@@ -80,6 +91,9 @@ class Keys:
             raise self.error(key, f"is {_shown(value)}, not true or false")
         return value
 
+    def flag_or(self, key: str, default: bool) -> bool:
+        return self.flag(key) if key in self else default
+
     def texts(self, key: str) -> tuple[str, ...]:
         """An array of strings; empty when the key is not there."""
         value = self._get(key) if key in self else ()
@@ -95,12 +109,15 @@ class Keys:
         return value
 
     def refuse_unasked(self, prefix: str, harmless: Iterable[str]) -> None:
-        """Fails on a key under `prefix` that nobody read and that is not in `harmless`: the arithmetic may depend on it."""
-        known = self._asked | {prefix + name for name in harmless}
+        """Fails on a key under `prefix` that nobody read and that is not in `harmless` nor a part of one (`name.part`): the
+        arithmetic may depend on it."""
+        known = {prefix + name for name in harmless}
         for key in self._values:
-            if key.startswith(prefix) and key not in known:
-                value = _shown(self._values[key])
-                raise self.error(key, f"is {value} and not known; the model may compute what we do not", "Use another model")
+            parts = [end for end, letter in enumerate(key) if letter == "."]
+            if not key.startswith(prefix) or key in self._asked or not known.isdisjoint({key, *(key[:end] for end in parts)}):
+                continue
+            value = _shown(self._values[key])
+            raise self.error(key, f"is {value} and not known; the model may compute what we do not", "Use another model")
 
 
 def _shown(value: Value) -> str:

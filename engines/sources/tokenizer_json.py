@@ -73,7 +73,7 @@ def _pre_tokenizer(pre: PreTokenizer) -> dict[str, Any]:
 
 
 def _spm_normalizer(config: TokenizerConfig) -> dict[str, Any]:
-    prefix = [{"type": "Prepend", "prepend": SPACE}] if config.add_space_prefix else []
+    prefix = [{"type": "Prepend", "prepend": SPACE}] if config.space_prefix != "none" else []
     return {"type": "Sequence", "normalizers": [*prefix, {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}]}
 
 

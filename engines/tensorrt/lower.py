@@ -34,7 +34,7 @@ from edge.hashes import file_sha256
 from edge.progress import Progress
 from edge.spec import ModelSpec
 from engines.engine_weight import EngineWeight
-from engines.lowering.fold_weights import fold_embedding, fold_linears
+from engines.lowering.fold_weights import fold_biases, fold_embedding, fold_linears
 from engines.lowering.fuse_attention import fuse_attention
 from engines.lowering.graph import Graph, read_graph
 from engines.portable.reader import read_portable
@@ -78,6 +78,7 @@ def _plain(apply: Callable[[Graph], None]) -> Pass:
 # What TensorRT-RTX and TensorRT since 10.15 share.
 LINEAR: tuple[Pass, ...] = (
     _plain(fold_linears),
+    _plain(fold_biases),
     _plain(fold_embedding),
     scale_residual,
     _plain(take_logit_rows),
@@ -86,6 +87,7 @@ LINEAR: tuple[Pass, ...] = (
 )
 PAGED: tuple[Pass, ...] = (
     _plain(fold_linears),
+    _plain(fold_biases),
     _plain(fold_embedding),
     scale_residual,
     _plain(fuse_attention),

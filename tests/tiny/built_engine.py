@@ -15,7 +15,7 @@ from edge.spec import ModelSpec
 from edge.teacher import Teacher, teacher_pool_bytes
 from engines.cpu.backend import write_engine
 from engines.portable.export import write_portable
-from engines.sources.base import open_source
+from engines.sources.base import Source, open_source
 
 TOKENS = 300  # three chunks: two full ones and a tail
 
@@ -42,7 +42,10 @@ class Built:
 
 def build_engine(gguf: Path, tier: str, folder: Path) -> Built:
     """Exports and lowers the model at `gguf` into `folder`."""
-    source = open_source(gguf)
+    return build_engine_of(open_source(gguf), tier, folder)
+
+
+def build_engine_of(source: Source, tier: str, folder: Path) -> Built:
     write_portable(source, load_tier(tier), folder / "tier.onnx")
     write_engine(folder / "tier.onnx", folder / "engine", SilentProgress())
     return Built(folder / "engine", folder / "tier.onnx", source.spec)

@@ -12,6 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # so that tests here may say `from synthetic import VARIANTS`
 
 from edge_process import Edge
+from family_models import write_family_gguf
 from synthetic import VARIANTS, TinyModel, write_tiny
 
 if TYPE_CHECKING:
@@ -20,12 +21,15 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str | TinyModel], Path]:
-    """tiny_gguf("llama") or tiny_gguf(replace(LLAMA, layers=1)) -> path of its GGUF file."""
+    """tiny_gguf("llama"), tiny_gguf("family qwen2") or tiny_gguf(replace(LLAMA, layers=1)) -> path of its GGUF file."""
     pytest.importorskip("gguf", reason="needs the build extra: gguf")
     folder = tmp_path_factory.mktemp("tiny")
     written: list[tuple[TinyModel, Path]] = []  # a TinyModel holds a dict, so it cannot be a key
 
     def path_of(model: str | TinyModel) -> Path:
+        if isinstance(model, str) and model.startswith("family "):
+            path = folder / f"{model}.gguf"
+            return path if path.exists() else write_family_gguf(model.removeprefix("family "), path, "Q4_1")
         chosen = VARIANTS[model] if isinstance(model, str) else model
         for known, path in written:
             if known == chosen:

@@ -71,7 +71,7 @@ def test_verify_repeats_the_proof_with_and_without_the_reference(
     full = edge.json("verify", chat_package, "--reference", tiny_gguf("llama_published"))
     assert full["passed"]
     assert full["reference"]["engine"]["passed"]
-    assert "Give the file that it was built from" in edge.refuse("verify", chat_package, "--reference", tiny_gguf("llama"))
+    assert "Give the model that it was built from" in edge.refuse("verify", chat_package, "--reference", tiny_gguf("llama"))
 
 
 def test_a_flipped_byte_is_found_by_verify_and_named(edge: Edge, chat_package: Path, tmp_path: Path) -> None:

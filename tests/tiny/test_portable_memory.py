@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import model_folders
 import pytest
 from synthetic import LLAMA, write_hollow
 
@@ -42,10 +44,23 @@ print(peak)
 """
 
 
-def test_four_gigabytes_go_through_in_a_quarter_of_one(tmp_path: Path) -> None:
+def gguf_file(folder: Path) -> tuple[Path, int]:
     model = replace(LLAMA, hidden=4096, feed_forward=14336, heads=32, kv_heads=8, head_dim=128, layers=5)
-    source = write_hollow(tmp_path / "big.gguf", model)
-    assert source.stat().st_size > 4 * 10**9
+    path = write_hollow(folder / "big.gguf", model)
+    return path, path.stat().st_size
+
+
+def model_folder(folder: Path) -> tuple[Path, int]:
+    """As many weights, in bfloat16."""
+    sizes = {"hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_key_value_heads": 8}
+    config = {**model_folders.LLAMA, **sizes, "num_hidden_layers": 5}
+    return folder / "big", model_folders.write_hollow(folder / "big", config, shards=3)
+
+
+@pytest.mark.parametrize("write", [gguf_file, model_folder])
+def test_gigabytes_go_through_in_a_quarter_of_one(write: Callable[[Path], tuple[Path, int]], tmp_path: Path) -> None:
+    source, source_bytes = write(tmp_path)
+    assert source_bytes > 2 * 10**9
     command = [sys.executable, "-c", EXPORT, str(source), str(tmp_path / "big.onnx")]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     # The promise is 1 GiB and the largest tensor; blocks of rows need far less.

@@ -54,7 +54,13 @@ def some_ids(vocab_size: int, count: int) -> list[int]:
     return np.random.default_rng(count).integers(0, vocab_size, count).tolist()
 
 
-@pytest.mark.parametrize("name", ["llama_published", "llama_odd_widths", "gemma_published", "gemma_soft_caps"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "llama_published", "llama_odd_widths", "gemma_published", "gemma_soft_caps",
+        "family qwen2", "family phi3_partial", "family smollm3", "family gemma2",
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("tier", ["int4", "fp16"])
 def test_chunks_and_mixed_steps_match_the_linear_graph(
     tiny_gguf: Callable[..., Path], tmp_path: Path, name: str, tier: str

@@ -134,7 +134,7 @@ def test_verdicts_are_repeated_over_several_windows_with_a_first_token(tiny_gguf
 
 
 def test_another_model_as_reference_is_refused_with_both_hashes(package: Path, tiny_gguf: Gguf) -> None:
-    with pytest.raises(PackageError, match="built from a file with SHA-256"):
+    with pytest.raises(PackageError, match="built from a model with SHA-256"):
         verify_package(package, reference=tiny_gguf("llama_untied"))
 
 

@@ -4,6 +4,8 @@ blocks    x -> [Pad] -> MatMul DequantizeLinear(quants [Kp, N], scales; blocked,
 channels  x -> MatMul Transpose(DequantizeLinear(quants [N, K], scales [N]; axis 0)); a lookup: Gather, axis 0, of the same
 dense     x -> MatMul [K, N]
 
+A bias is an Add behind these.
+
 A table that is the head too is dequantised once; TensorRT-RTX 1.7 then keeps it once, in 8 bits.
 """
 
@@ -43,18 +45,23 @@ class _Expansion:
         self._nodes: list[Node] = []
 
     def linear(self, node: Node) -> None:
-        """x [..., K] -> x W^T [..., N]."""
+        """x [..., K] -> x W^T [+ bias] [..., N]."""
         form, x, path = self._forms[node.attributes["weight"]], node.inputs[0], node.name.rsplit("/", 1)[0]
+        product = self._product(form, x, path)
+        if "bias" in node.attributes:
+            self._add("Add", f"{path}/bias/Add", [product, node.attributes["bias"]])
+        self._nodes[-1].outputs = list(node.outputs)
+        self._close(node)
+
+    def _product(self, form: DenseForm | BlocksForm | ChannelsForm, x: str, path: str) -> str:
         if isinstance(form, BlocksForm):
             x = self._padded(x, form)
         if isinstance(form, BlocksForm) and form.has_offsets:
             product = self._add("MatMul", f"{path}/quants/MatMul", [x, self._matrix(form)])
             sums = self._group_sum(x, form.stored.group)
             offsets = self._add("MatMul", f"{path}/offsets/MatMul", [sums, form.offsets.name])
-            self._add("Add", f"{path}/Add", [product, offsets], node.outputs[0])
-        else:
-            self._add("MatMul", f"{path}/MatMul", [x, self._matrix(form)], node.outputs[0])
-        self._close(node)
+            return self._add("Add", f"{path}/Add", [product, offsets])
+        return self._add("MatMul", f"{path}/MatMul", [x, self._matrix(form)])
 
     def embed(self, node: Node) -> None:
         """ids [...] -> rows of W [..., K], times the node's factor."""
@@ -124,8 +131,8 @@ class _Expansion:
         self._made.add(path)
         return self._add(op, path, inputs, **attributes)
 
-    def _add(self, op: str, path: str, inputs: list[str], output: str = "", **attributes: Any) -> str:
-        self._nodes.append(Node(op, path, inputs, [output or f"{path}.out"], attributes))
+    def _add(self, op: str, path: str, inputs: list[str], **attributes: Any) -> str:
+        self._nodes.append(Node(op, path, inputs, [f"{path}.out"], attributes))
         return self._nodes[-1].outputs[0]
 
     def _close(self, node: Node) -> None:

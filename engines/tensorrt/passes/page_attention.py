@@ -29,10 +29,13 @@ def page_attention(graph: Graph, spec: ModelSpec) -> None:
 def _project(node: Node) -> list[Node]:
     """q, k and v of x side by side."""
     path = node.name.rsplit("/", 2)[0]  # /layers.0/attn of /layers.0/attn/Reshape/project
+    weights, biases = node.attributes["weights"], node.attributes["biases"]
     parts = [
         Node("linear", f"{path}/{role}_proj/linear", list(node.inputs), [f"{path}/{role}_proj.out"], {"weight": weight})
-        for role, weight in zip("qkv", node.attributes["weights"], strict=True)
+        for role, weight in zip("qkv", weights, strict=True)
     ]
+    for part, bias in zip(parts, biases, strict=bool(biases)):
+        part.attributes["bias"] = bias
     joined = Node("Concat", f"{path}/qkv/Concat", [part.outputs[0] for part in parts], list(node.outputs), {"axis": -1})
     return [*parts, joined]
 

@@ -26,6 +26,24 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    ("path", "stem"),
+    [("a/Tiny Model", "Tiny Model"), ("a/Tiny.gguf.d", "Tiny.gguf.d"), ("models--org--Tiny-1B/snapshots/0123", "Tiny-1B")],
+)
+def test_what_is_made_from_a_folder_has_its_name(path: str, stem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / path
+    folder.mkdir(parents=True)
+    found = find_model(str(folder), SilentProgress(), offline=True)
+    assert (found.name, found.stem, found.path) == (str(folder), stem, folder)
+    monkeypatch.chdir(folder)
+    assert find_model(".", SilentProgress(), offline=True).stem == stem
+
+
+def test_a_file_gives_its_name_without_gguf(tmp_path: Path) -> None:
+    (tmp_path / "Tiny-Q4.gguf").touch()
+    assert find_model(str(tmp_path / "Tiny-Q4.gguf"), SilentProgress(), offline=True).stem == "Tiny-Q4"
+
+
 def test_who_reads_no_weights_takes_a_file_of_the_right_size(cached: Path) -> None:
     found = find_model(NAME, SilentProgress(), offline=True, hashed=False)
     assert (found.name, found.path) == (NAME, cached)

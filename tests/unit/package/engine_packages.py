@@ -107,17 +107,19 @@ def reference_logits() -> bytes:
 
 
 def manifest_of(target: str, engine: dict[str, Any] | None, files: dict[str, bytes]) -> dict[str, Any]:
-    layer = {"window": 0, "rope_base": 10000.0}
+    layer, rope = {"window": 0, "rope": 0}, {"dim": 32, "base": 10000.0, "divisors": [], "q_scale": 1.0}
     spec = {"name": "tiny", "architecture": "llama", "vocab_size": 64, "hidden_size": 64, "intermediate_size": 64,
-            "num_heads": 2, "num_kv_heads": 1, "head_dim": 32, "layers": [layer] * 2, "context_length": 128,
+            "num_heads": 2, "num_kv_heads": 1, "head_dim": 32, "layers": [layer] * 2, "ropes": [rope], "context_length": 128,
             "norm_epsilon": 1e-5, "activation": "silu", "attention_scale": 0.2, "embedding_scale": 1.0, "qk_norm": False,
-            "post_norms": False, "tied_head": True, "attention_soft_cap": 0.0, "logit_soft_cap": 0.0}  # fmt: skip
+            "post_norms": False, "tied_head": True, "attention_soft_cap": 0.0, "logit_soft_cap": 0.0,
+            "qkv_bias": False}  # fmt: skip
     return {
         "format_version": FORMAT_VERSION,
         "contract_version": contract.VERSION,
         "spec": spec,
         "tier": "int4",
         "requantised": False,
+        "context": None,
         "target": target,
         "seal_tokens": 128,
         "limits": {"max_context": 128, "max_step_tokens": 128, "max_sequences": 1, "max_logit_rows": 128},

@@ -27,7 +27,7 @@ from edge.manifest import (
     from_json,
     to_json,
 )
-from edge.spec import LayerSpec, ModelSpec
+from edge.spec import LayerSpec, ModelSpec, RopeSpec
 
 SPEC = ModelSpec(
     name="tiny café",
@@ -38,7 +38,8 @@ SPEC = ModelSpec(
     num_heads=4,
     num_kv_heads=2,
     head_dim=16,
-    layers=(LayerSpec(0, 10000.0), LayerSpec(512, 1e6)),
+    layers=(LayerSpec(0, 0), LayerSpec(512, 1)),
+    ropes=(RopeSpec(16, 10000.0, ()), RopeSpec(16, 1e6, (8.0,) * 8)),
     context_length=2048,
     norm_epsilon=1e-5,
     activation="silu",
@@ -56,6 +57,7 @@ MANIFEST = Manifest(
     spec=SPEC,
     tier="int4",
     requantised=False,
+    context=None,
     target="cpu",
     seal_tokens=128,
     limits=Limits(2048, 256, 8, 8),
@@ -182,7 +184,7 @@ def test_a_number_beyond_all_floats_is_refused() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("format_version", 1, "format 1, this runtime has 2"),
+        ("format_version", 1, "format 1, this runtime has 3"),
         ("contract_version", 7, f"contract 7, this runtime has {contract.VERSION}"),
         ("seal_tokens", 256, "seal borders of 256, this runtime has 128"),
     ],
@@ -196,3 +198,4 @@ def test_the_command_that_builds_again_says_what_was_asked() -> None:
     command = "edge build 'my models/tiny café.gguf' --tier int4 --target cpu"
     assert MANIFEST.build_command == command
     assert dataclasses.replace(MANIFEST, requantised=True).build_command == command + " --requantise"
+    assert dataclasses.replace(MANIFEST, context=4096).build_command == command + " --ctx-size 4096"

@@ -33,17 +33,19 @@ PASSED = VERDICT | {"kl_mean": 0.001, "top1": 0.99, "perplexity_ratio": 1.001, "
 
 
 def manifest_of() -> dict[str, Any]:
-    layer = {"window": 0, "rope_base": 10000.0}
+    layer, rope = {"window": 0, "rope": 0}, {"dim": 32, "base": 10000.0, "divisors": [], "q_scale": 1.0}
     spec = {"name": "tiny", "architecture": "llama", "vocab_size": 64, "hidden_size": 64, "intermediate_size": 64,
-            "num_heads": 2, "num_kv_heads": 1, "head_dim": 32, "layers": [layer], "context_length": 128,
+            "num_heads": 2, "num_kv_heads": 1, "head_dim": 32, "layers": [layer], "ropes": [rope], "context_length": 128,
             "norm_epsilon": 1e-5, "activation": "silu", "attention_scale": 0.2, "embedding_scale": 1.0, "qk_norm": False,
-            "post_norms": False, "tied_head": True, "attention_soft_cap": 0.0, "logit_soft_cap": 0.0}  # fmt: skip
+            "post_norms": False, "tied_head": True, "attention_soft_cap": 0.0, "logit_soft_cap": 0.0,
+            "qkv_bias": False}  # fmt: skip
     return {
         "format_version": FORMAT_VERSION,
         "contract_version": contract.VERSION,
         "spec": spec,
         "tier": "int4",
         "requantised": False,
+        "context": None,
         "target": "cpu",
         "seal_tokens": 128,
         "limits": {"max_context": 128, "max_step_tokens": 256, "max_sequences": 4, "max_logit_rows": 4},
@@ -216,7 +218,7 @@ def test_a_changed_byte_in_what_is_read_as_it_is_is_found_at_once(tmp_path: Path
 def test_a_vocabulary_of_another_model_is_refused_with_both_sizes(tmp_path: Path) -> None:
     none = [[]] * 3
     tables = TokenTables([1, 2, 3], [1] * 3, *none, [], [], [], memoryview(b"abc"))
-    config = TokenizerConfig("bytes", (), False, None, False, 3, None, (), None, None, False, None)
+    config = TokenizerConfig("bytes", (), False, None, "none", False, (), (), 3, None, (), None, None, False, None)
     (tmp_path / "tokenizer").mkdir()
     write_tables(tmp_path / "tokenizer/tables.bin", tables)
     write_config(tmp_path / "tokenizer", config)

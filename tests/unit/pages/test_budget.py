@@ -11,7 +11,7 @@ from edge.config import InferenceConfig
 from edge.errors import BudgetError, ConfigError
 from edge.pages.budget import plan_pool
 from edge.pages.geometry import pool_bytes_for
-from edge.spec import LayerSpec, ModelSpec
+from edge.spec import LayerSpec, ModelSpec, RopeSpec
 from edge.yamls import load_yaml, yaml_root
 
 SPEC = ModelSpec(
@@ -23,7 +23,8 @@ SPEC = ModelSpec(
     num_heads=9,
     num_kv_heads=3,
     head_dim=64,
-    layers=(LayerSpec(0, 10000.0),) * 30,
+    layers=(LayerSpec(0, 0),) * 30,
+    ropes=(RopeSpec(64, 10000.0, ()),),
     context_length=8192,
     norm_epsilon=1e-5,
     activation="silu",

@@ -21,7 +21,7 @@ from edge.pages.geometry import (
     slab_bytes_for,
     slabs_for,
 )
-from edge.spec import LayerSpec, ModelSpec
+from edge.spec import LayerSpec, ModelSpec, RopeSpec
 
 
 def make_spec(windows: tuple[int, ...], num_kv_heads: int = 2, head_dim: int = 16) -> ModelSpec:
@@ -34,7 +34,8 @@ def make_spec(windows: tuple[int, ...], num_kv_heads: int = 2, head_dim: int = 1
         num_heads=num_kv_heads * 2,
         num_kv_heads=num_kv_heads,
         head_dim=head_dim,
-        layers=tuple(LayerSpec(window, 10000.0) for window in windows),
+        layers=tuple(LayerSpec(window, 0) for window in windows),
+        ropes=(RopeSpec(head_dim, 10000.0, ()),),
         context_length=8192,
         norm_epsilon=1e-5,
         activation="silu",

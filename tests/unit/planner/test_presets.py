@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 from edge.contract import OFFSET_UNIT, PAGE_TOKENS
 from edge.pages.geometry import page_groups, peak_pages
 from edge.presets import PRESETS, linear_bytes, page_bytes, paged_bytes
-from edge.spec import LayerSpec, ModelSpec
+from edge.spec import LayerSpec, ModelSpec, RopeSpec
 
 
 def model(windows: tuple[int, ...] = (0,) * 30, *, kv_heads: int = 3, head_dim: int = 64) -> ModelSpec:
     """SmolLM2-135M, unless told otherwise."""
     return ModelSpec(
         name="m", architecture="llama", vocab_size=49152, hidden_size=576, intermediate_size=1536, num_heads=9,
-        num_kv_heads=kv_heads, head_dim=head_dim, layers=tuple(LayerSpec(window, 10000.0) for window in windows),
+        num_kv_heads=kv_heads, head_dim=head_dim, layers=tuple(LayerSpec(window, 0) for window in windows),
+        ropes=(RopeSpec(head_dim, 10000.0, ()),),
         context_length=8192, norm_epsilon=1e-5, activation="silu", attention_scale=0.125, embedding_scale=1.0, qk_norm=False,
         post_norms=False, tied_head=True,
     )  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 
 from edge.devices import BuildLimits, Gpu, PowerMode, device_names, load_device
 from edge.roofline import Work, estimate_speeds, prefill_operations
-from edge.spec import LayerSpec, ModelSpec
+from edge.spec import LayerSpec, ModelSpec, RopeSpec
 
 GPU = Gpu(
     sm="8.6", memory_bytes=1, unified=False, reserved_bytes=0, system_bytes=0, runtime_bytes=0, sm_count=10, gpu_mhz=1000,
@@ -16,7 +16,8 @@ GPU = Gpu(
 )  # fmt: skip
 LLAMA_8B = ModelSpec(
     name="8B", architecture="llama", vocab_size=128256, hidden_size=4096, intermediate_size=14336, num_heads=32, num_kv_heads=8,
-    head_dim=128, layers=tuple(LayerSpec(0, 5e5) for _ in range(32)), context_length=131072, norm_epsilon=1e-5,
+    head_dim=128, layers=tuple(LayerSpec(0, 0) for _ in range(32)),
+    ropes=(RopeSpec(128, 5e5, ()),), context_length=131072, norm_epsilon=1e-5,
     activation="silu", attention_scale=0.088, embedding_scale=1.0, qk_norm=False, post_norms=False, tied_head=False,
 )  # fmt: skip
 

@@ -12,12 +12,13 @@ from edge.build_memory import MARGIN_BYTES, build_step, builder_bytes, limits_at
 from edge.devices import DeviceProfile, EngineKind, Gpu, load_device
 from edge.machine import DeviceNow
 from edge.presets import PRESETS, linear_bytes
-from edge.spec import LayerSpec, ModelSpec
+from edge.spec import LayerSpec, ModelSpec, RopeSpec
 from edge.target_plan import TargetPlan, Weights, plan_target, workspace_bytes
 
 SPEC = ModelSpec(
     name="m", architecture="gemma3", vocab_size=262144, hidden_size=640, intermediate_size=2048, num_heads=4, num_kv_heads=1,
-    head_dim=256, layers=tuple(LayerSpec(0 if i % 6 == 5 else 512, 1e4) for i in range(18)), context_length=32768,
+    head_dim=256, layers=tuple(LayerSpec(0 if i % 6 == 5 else 512, 0) for i in range(18)),
+    ropes=(RopeSpec(256, 1e4, ()),), context_length=32768,
     norm_epsilon=1e-6, activation="gelu_tanh", attention_scale=0.0625, embedding_scale=25.0, qk_norm=True, post_norms=True,
     tied_head=True,
 )  # fmt: skip

@@ -8,13 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edge.spec import LayerSpec, ModelSpec
+from edge.spec import LayerSpec, ModelSpec, RopeSpec
 from engines.reference.numpy_forward import Weights, forward
 
 HIDDEN, FFN, HEADS, KV_HEADS, HEAD_DIM, VOCAB = 16, 24, 4, 2, 8, 20
 SPEC = ModelSpec(
     name="toy", architecture="llama", vocab_size=VOCAB, hidden_size=HIDDEN, intermediate_size=FFN, num_heads=HEADS,
-    num_kv_heads=KV_HEADS, head_dim=HEAD_DIM, layers=(LayerSpec(0, 1e4), LayerSpec(0, 1e4)), context_length=64,
+    num_kv_heads=KV_HEADS, head_dim=HEAD_DIM, layers=(LayerSpec(0, 0),) * 2,
+    ropes=(RopeSpec(HEAD_DIM, 1e4, ()),), context_length=64,
     norm_epsilon=1e-5, activation="silu", attention_scale=HEAD_DIM**-0.5, embedding_scale=1.0, qk_norm=False,
     post_norms=False, tied_head=True,
 )  # fmt: skip
@@ -52,7 +53,7 @@ def test_a_row_depends_only_on_the_tokens_up_to_it() -> None:
 
 
 def test_a_window_hides_what_lies_behind_it() -> None:
-    windowed = replace(SPEC, layers=(LayerSpec(4, 1e4),))
+    windowed = replace(SPEC, layers=(LayerSpec(4, 0),))
     changed = IDS.copy()
     changed[: len(IDS) - 4] = (changed[: len(IDS) - 4] + 1) % VOCAB  # the last row sees itself and three before it
     np.testing.assert_allclose(logits(windowed, changed), logits(windowed), atol=1e-5)
@@ -71,7 +72,7 @@ def test_a_window_hides_what_lies_behind_it() -> None:
         lambda spec: replace(spec, logit_soft_cap=0.5),
         lambda spec: replace(spec, embedding_scale=4.0),
         lambda spec: replace(spec, attention_scale=1.0),
-        lambda spec: replace(spec, layers=(LayerSpec(0, 1e6),) * 2),
+        lambda spec: replace(spec, ropes=(RopeSpec(HEAD_DIM, 1e6, ()),)),
     ],
 )
 def test_every_field_of_the_spec_counts(change: Callable[[ModelSpec], ModelSpec]) -> None:

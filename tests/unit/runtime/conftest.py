@@ -15,7 +15,7 @@ from edge.executors.base import StepInput
 from edge.manifest import Limits
 from edge.pages.geometry import cut_pool, fit_pool
 from edge.runtime import Runtime
-from edge.spec import LayerSpec, ModelSpec
+from edge.spec import LayerSpec, ModelSpec, RopeSpec
 
 VOCABULARY = 40
 
@@ -31,7 +31,8 @@ def make_spec(windows: Sequence[int]) -> ModelSpec:
         num_heads=2,
         num_kv_heads=1,
         head_dim=4,
-        layers=tuple(LayerSpec(window, 10000.0) for window in windows),
+        layers=tuple(LayerSpec(window, 0) for window in windows),
+        ropes=(RopeSpec(4, 10000.0, ()),),
         context_length=4096,
         norm_epsilon=1e-5,
         activation="silu",

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from edge.errors import SourceError
-from edge.spec import LayerSpec, ModelSpec
-from engines.sources.architectures import READERS
-from engines.sources.architectures.gemma3 import read_gemma3
-from engines.sources.architectures.layout import read_dimensions
+from edge.spec import LayerSpec, ModelSpec, RopeSpec
+from engines.sources.architectures import GGUF_READERS, gemma3
+from engines.sources.architectures.dimensions import GgufFile, read_gguf_dimensions
 from engines.sources.base import open_source
 from engines.sources.keys import Keys
 
@@ -33,13 +32,13 @@ def test_a_llama_is_what_its_keys_say(llama: Draft, tmp_path: Path) -> None:
     llama.real("llama.rope.freq_base", 100_000.0)
     spec = spec_of(llama, tmp_path)
     assert (spec.hidden_size, spec.intermediate_size, spec.num_heads, spec.num_kv_heads, spec.head_dim) == (16, 24, 4, 2, 4)
-    assert spec.layers == (LayerSpec(0, 100_000.0),) * 2 and spec.group_windows == (0,)
+    assert spec.layers == (LayerSpec(0, 0),) * 2 and spec.ropes == (RopeSpec(4, 100_000.0, ()),) and spec.group_windows == (0,)
     assert (spec.attention_scale, spec.embedding_scale, spec.activation) == (0.5, 1.0, "silu")
     assert not spec.qk_norm and not spec.post_norms
 
 
 def test_a_llama_without_a_rotary_base_has_that_of_the_paper(llama: Draft, tmp_path: Path) -> None:
-    assert spec_of(llama, tmp_path).layers[0].rope_base == 10_000.0
+    assert spec_of(llama, tmp_path).ropes == (RopeSpec(4, 10_000.0, ()),)
 
 
 def test_a_head_width_in_the_file_is_never_derived(llama: Draft, tmp_path: Path) -> None:
@@ -52,7 +51,8 @@ def test_a_head_width_in_the_file_is_never_derived(llama: Draft, tmp_path: Path)
 
 def test_gemma3_has_five_local_layers_for_each_full_one(gemma3: Draft, tmp_path: Path) -> None:
     spec = spec_of(gemma3, tmp_path)
-    local, full = LayerSpec(8, 10_000.0), LayerSpec(0, 1e6)
+    local, full = LayerSpec(8, 0), LayerSpec(0, 1)
+    assert spec.ropes == (RopeSpec(8, 10_000.0, ()), RopeSpec(8, 1e6, ()))
     assert spec.layers == (local,) * 5 + (full, local)
     assert spec.groups == ((5,), (0, 1, 2, 3, 4, 6))
     assert (spec.activation, spec.embedding_scale, spec.attention_scale) == ("gelu_tanh", 4.0, 8**-0.5)
@@ -74,7 +74,7 @@ def test_gemma3_takes_caps_and_a_local_base_that_its_file_names(gemma3: Draft, t
     gemma3.real("gemma3.attn_logit_softcapping", 50.0)
     gemma3.real("gemma3.final_logit_softcapping", 30.0)
     spec = spec_of(gemma3, tmp_path)
-    assert (spec.attention_soft_cap, spec.logit_soft_cap, spec.layers[0].rope_base) == (50.0, 30.0, 5000.0)
+    assert (spec.attention_soft_cap, spec.logit_soft_cap, spec.ropes[0].base) == (50.0, 30.0, 5000.0)
 
 
 def test_gemma3_27b_scales_scores_by_its_width_per_head() -> None:
@@ -87,7 +87,8 @@ def test_gemma3_27b_scales_scores_by_its_width_per_head() -> None:
             "gemma3.attention.key_length": 128, "gemma3.attention.sliding_window": 1024,
         },
     )  # fmt: skip
-    assert read_gemma3(keys, read_dimensions(keys, "27b", 262144, True)).attention_scale == 168**-0.5
+    file = GgufFile(keys, read_gguf_dimensions(keys, "27b", 262144, True), {}, None)
+    assert gemma3.read_gguf(file).attention_scale == 168**-0.5
 
 
 @pytest.mark.parametrize(
@@ -132,16 +133,20 @@ def test_a_mixture_of_experts_is_refused_and_no_experts_are_none(llama: Draft, t
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3"])
-def test_stretched_rotary_positions_are_refused_and_unstretched_ones_taken(
+def test_linear_scaling_divides_frequencies_and_other_kinds_are_refused(
     llama: Draft, gemma3: Draft, tmp_path: Path, name: str
 ) -> None:
     draft = {"llama": llama, "gemma3": gemma3}[name]
     draft.text(f"{name}.rope.scaling.type", "none")
     draft.real(f"{name}.rope.scaling.factor", 1.0)
-    assert spec_of(draft, tmp_path).architecture == name
+    assert spec_of(draft, tmp_path).ropes[-1].divisors == ()
     draft.text(f"{name}.rope.scaling.type", "linear")
     draft.real(f"{name}.rope.scaling.factor", 8.0)
-    assert "scaled rotary positions (linear, factor 8) cannot be built yet" in refused(draft, tmp_path)
+    spec = spec_of(draft, tmp_path)
+    assert spec.ropes[-1].divisors == (8.0,) * (spec.head_dim // 2)
+    assert name == "llama" or spec.ropes[0].divisors == ()  # Gemma's local layers turn as they did
+    draft.text(f"{name}.rope.scaling.type", "yarn")
+    assert "scaled rotary positions of kind yarn cannot be built yet" in refused(draft, tmp_path)
 
 
 def test_a_count_written_once_a_layer_is_taken_when_all_agree(llama: Draft, tmp_path: Path) -> None:
@@ -152,4 +157,4 @@ def test_a_count_written_once_a_layer_is_taken_when_all_agree(llama: Draft, tmp_
 
 
 def test_every_architecture_is_known_by_the_name_in_its_files() -> None:
-    assert set(READERS) == {"llama", "gemma3"}
+    assert set(GGUF_READERS) == {"llama", "qwen2", "qwen3", "phi3", "smollm3", "gemma2", "gemma3"}

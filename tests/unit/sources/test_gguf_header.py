@@ -156,7 +156,7 @@ def test_a_file_of_a_few_bytes_is_refused(tmp_path: Path, content: bytes) -> Non
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="No such file"):
         open_source(tmp_path / "none.gguf")
-    with pytest.raises(SourceError, match="is a folder"):
+    with pytest.raises(SourceError, match=r"config\.json is missing"):
         open_source(tmp_path)
 
 

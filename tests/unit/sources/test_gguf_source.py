@@ -183,9 +183,28 @@ def test_a_tensor_that_we_would_not_compute_is_refused(llama: Draft, tmp_path: P
     assert f"tensor {name} is not one of a llama model" in refused(llama, tmp_path)
 
 
-def test_scaled_rotary_frequencies_are_refused(llama: Draft, tmp_path: Path) -> None:
-    llama.tensors.append(type(llama.tensors[0]).of("rope_freqs.weight", np.ones(2)))
-    assert "rope_freqs.weight: scaled rotary frequencies cannot be built yet" in refused(llama, tmp_path)
+def test_rotary_frequencies_are_divided_by_the_factors_in_the_file(llama: Draft, tmp_path: Path) -> None:
+    llama.tensors.append(type(llama.tensors[0]).of("rope_freqs.weight", np.array([1, 8])))
+    source = opened(llama, tmp_path)
+    assert source.spec.ropes[0].divisors == (1.0, 8.0)
+    assert "rope_freqs.weight" not in source.tensor_names()
+
+
+@pytest.mark.parametrize(
+    ("name", "factors", "fact"),
+    [
+        ("rope_freqs.weight", [1, 2, 3], "has 3 factors for 2 pairs of channels that turn"),
+        ("rope_freqs.weight", [1, 0], "holds a factor that is not over 0"),
+        ("rope_freqs.weight", [1, np.nan], "holds a factor that is not over 0"),
+        ("rope_factors_long.weight", [1, 2], "factors of frequencies that a llama model does not use"),
+    ],
+)
+def test_factors_of_frequencies_that_do_not_fit_are_refused(
+    llama: Draft, tmp_path: Path, name: str, factors: list[float], fact: str
+) -> None:
+    llama.tensors.append(type(llama.tensors[0]).of(name, np.array(factors)))
+    message = refused(llama, tmp_path)
+    assert name in message and fact in message
 
 
 def test_a_type_that_we_do_not_read_is_refused_with_those_that_we_do(llama: Draft, tmp_path: Path) -> None:
@@ -197,7 +216,7 @@ def test_a_type_that_we_do_not_read_is_refused_with_those_that_we_do(llama: Draf
 
 def test_an_unknown_architecture_is_refused_with_the_known_ones(llama: Draft, tmp_path: Path) -> None:
     llama.text("general.architecture", "mamba")
-    assert "is 'mamba'. Use a model of: llama, gemma3" in refused(llama, tmp_path)
+    assert "is 'mamba'. Use a model of: llama, qwen2, qwen3, phi3, smollm3, gemma2, gemma3" in refused(llama, tmp_path)
 
 
 def test_one_part_of_a_split_file_is_refused(llama: Draft, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_tokens_of_undefined_type_are_taken_as_normal(vocabulary: str, request: 
 def test_sentencepiece_defaults_hold_where_the_file_says_nothing(piece_parts: TokenizerParts, tmp_path: Path) -> None:
     write_tokenizer(replace(piece_parts, ids={}, flags={}), tmp_path)
     config = read_config(tmp_path)
-    assert (config.bos_token_id, config.add_bos, config.add_space_prefix) == (1, True, True)
+    assert (config.bos_token_id, config.add_bos, config.space_prefix) == (1, True, "sections")
     assert 2 in config.eos_token_ids
 
 
