@@ -28,12 +28,10 @@ def need_matplotlib(path: Path) -> None:
 
 def plot_comparisons(comparisons: Sequence[Comparison], title: str, path: Path) -> None:
     """Writes a row of panels for each load: the best of each engine, the median as a mark. The ending of `path` is its form."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     most = max(len(comparison.rows) for comparison in comparisons)
     figure = Figure(figsize=(12, (0.8 + 0.38 * most) * len(comparisons) + 0.6), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.subplots(len(comparisons), len(_PANELS), squeeze=False)
     figure.suptitle(title, fontsize=11)
     for line, comparison in zip(axes, comparisons, strict=True):
@@ -42,6 +40,11 @@ def plot_comparisons(comparisons: Sequence[Comparison], title: str, path: Path) 
             axis.set_title(f"{label}; prompt {comparison.prompt_tokens}", fontsize=9)
         for axis in line[1:]:
             axis.set_yticklabels([])
+    save_figure(figure, path)
+
+
+def save_figure(figure: Any, path: Path) -> None:
+    """Writes a matplotlib figure. ConfigError where that cannot be."""
     try:
         figure.savefig(path, dpi=150)
     except (OSError, ValueError) as error:  # ValueError: an ending that is no format

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from edge.errors import BudgetError
 
-KINDS = ("int8", "int8_scaled", "fp32", "bf16")  # DotKind of the native core, in its order
+KINDS = ("int8", "int8_scaled", "int16", "fp32", "bf16")  # DotKind of the native core, in its order
 _ROUNDS = 4
 _LEAST_BYTES = 1 << 20  # a smaller buffer would measure the calls
 
@@ -23,6 +23,7 @@ class MachineRates:
     ahead_bytes: int  # from what a stream reads to what it prefetches, of the best; 0: it does not
     int8: float | None  # operations/s: products of int8, summed to int32
     int8_scaled: float | None  # the same with a scale and a minimum per 32 inputs, as our weights have them
+    int16: float | None
     fp32: float | None
     bf16: float | None
 
@@ -34,12 +35,13 @@ class MachineRates:
     @property
     def attention_kind(self) -> str | None:
         """The fastest dot product that attention may use."""
-        return "bf16" if self.bf16 else "fp32" if self.fp32 else None
+        found = {kind: rate for kind in ("int16", "bf16", "fp32") if (rate := self.of(kind)) is not None}
+        return max(found, key=found.__getitem__) if found else None
 
     def of(self, kind: str | None) -> float | None:
         """Operations a second of a kind that this class names."""
-        return None if kind is None else {"int8": self.int8, "int8_scaled": self.int8_scaled, "fp32": self.fp32,
-                                          "bf16": self.bf16}[kind]  # fmt: skip
+        rates = {"int8": self.int8, "int8_scaled": self.int8_scaled, "int16": self.int16, "fp32": self.fp32, "bf16": self.bf16}
+        return None if kind is None else rates[kind]
 
 
 def measure_rates(isa: str, threads: int, buffer_bytes: int) -> MachineRates:
@@ -52,5 +54,5 @@ def measure_rates(isa: str, threads: int, buffer_bytes: int) -> MachineRates:
     bytes_per_s, streams, ahead = core.best_bandwidth(threads, asked, _ROUNDS)
     if bytes_per_s == 0.0:
         raise BudgetError(f"bandwidth: a buffer of {asked} bytes or {threads} threads cannot be had. Free some memory")
-    int8, int8_scaled, fp32, bf16 = (core.dot_rate(isa, kind, threads, _ROUNDS) or None for kind in range(len(KINDS)))
-    return MachineRates(isa, threads, asked, bytes_per_s, streams, ahead, int8, int8_scaled, fp32, bf16)
+    int8, int8_scaled, int16, fp32, bf16 = (core.dot_rate(isa, kind, threads, _ROUNDS) or None for kind in range(len(KINDS)))
+    return MachineRates(isa, threads, asked, bytes_per_s, streams, ahead, int8, int8_scaled, int16, fp32, bf16)

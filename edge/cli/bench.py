@@ -23,6 +23,7 @@ SPARE_TOKENS = 64  # of context behind prompt and answer, as in the measurements
 # word: (module, one line of help). The function in the module is called `command`.
 SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("edge.cli.bench_compare", "Other engines beside ours, in turn, on the same model."),
+    "kernels": ("edge.cli.bench_kernels", "Each kernel of each instruction set, beside the limit."),
     "shape": ("edge.cli.bench_shape", "A model of given sizes and random weights."),
 }
 

@@ -7,7 +7,7 @@ from typing import Any
 from edge.cli.tables import format_table
 from edge.units import human_bytes
 
-_DOT_WORDS = {"int8": "int8", "int8_scaled": "int8 with scales", "fp32": "fp32", "bf16": "bf16"}
+_DOT_WORDS = {"int8": "int8", "int8_scaled": "int8 with scales", "int16": "int16", "fp32": "fp32", "bf16": "bf16"}
 
 
 def figures_table(figures: dict[str, Any]) -> str:

@@ -5,6 +5,11 @@
 #include <cstdint>
 #include <cstring>
 
+#if defined(__x86_64__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include "team.h"
 
 namespace edge {
@@ -100,6 +105,8 @@ LOOP(avx2_fp32, ON_12(FMA_Y))
 // Sums of two products as int16: those of 32 int4 weights fit, so that one instruction more a group makes int32 of them.
 #define PRODUCT_Y(i) "vpmaddubsw %%ymm15, %%ymm15, %%ymm1" #i "\nvpaddw %%ymm1" #i ", %%ymm" #i ", %%ymm" #i "\n"
 LOOP(avx2_int8, ON_4(PRODUCT_Y))
+#define PAIRS_Y(i) "vpmaddwd %%ymm15, %%ymm15, %%ymm1" #i "\nvpaddd %%ymm1" #i ", %%ymm" #i ", %%ymm" #i "\n"
+LOOP(avx2_int16, ON_4(PAIRS_Y))
 #define FIRST_Y(i) "vpmaddubsw %%ymm15, %%ymm15, %%ymm" #i "\n"
 #define WIDEN_Y(i) "vpmaddwd %%ymm15, %%ymm" #i ", %%ymm" #i "\nvcvtdq2ps %%ymm" #i ", %%ymm" #i "\n"
 #define SCALE_Y(i)                                                            \
@@ -120,16 +127,48 @@ LOOP(avx512_int8, ON_12(PRODUCT_Z))
 #define SCALE_Z(i) "vfmadd231ps %%zmm8, %%zmm" #i ", %%zmm2" #i "\nvfmadd231ps %%zmm15, %%zmm15, %%zmm2" #i "\n"
 LOOP(avx512_int8_scaled, ON_8(CLEAR_Z) TIMES_8(ON_8(PRODUCT_Z)) ON_8(WIDEN_Z) ON_8(SCALE_Z))
 
+#define PAIRS_Z(i) "vpdpwssd %%zmm15, %%zmm15, %%zmm" #i "\n"
+LOOP(avx512_int16, ON_12(PAIRS_Z))
+
+// Tiles of 16 x 64 bytes, products of 16 x 16 outputs and 64 inputs.
+void amx_int8(int64_t iterations) {
+  alignas(64) uint8_t config[64] = {1};  // palette; then bytes of a row at 16, rows at 48
+  for (int tile = 0; tile < 8; ++tile) {
+    config[16 + 2 * tile] = 64;
+    config[48 + tile] = 16;
+  }
+  asm volatile(
+      "ldtilecfg %1\ntilezero %%tmm6\ntilezero %%tmm7\n1:\n"
+      "tdpbusd %%tmm7, %%tmm6, %%tmm0\ntdpbusd %%tmm7, %%tmm6, %%tmm1\ntdpbusd %%tmm7, %%tmm6, %%tmm2\n"
+      "tdpbusd %%tmm7, %%tmm6, %%tmm3\ndec %0\njnz 1b\ntilerelease\n"
+      : "+r"(iterations)
+      : "m"(config)
+      : "cc");
+}
+
+// Whether this process may use tiles, which whoever chose such kernels has asked for: without it the system ends the process.
+bool may_use_tiles() {
+  constexpr long GET_PERMISSION = 0x1022, TILE_DATA = 1l << 18;  // ARCH_GET_XCOMP_PERM, XFEATURE_XTILEDATA
+  uint64_t granted = 0;
+  return syscall(SYS_arch_prctl, GET_PERMISSION, &granted) == 0 && (granted & TILE_DATA);
+}
+
 bool is_bf16_here() { return __builtin_cpu_supports("avx512bf16"); }
 
 constexpr Rate RATES[] = {
     {"avx2", DotKind::int8, 4 * 64, avx2_int8, always},
     {"avx2", DotKind::int8_scaled, 4 * 8 * 64, avx2_int8_scaled, always},
+    {"avx2", DotKind::int16, 4 * 32, avx2_int16, always},
     {"avx2", DotKind::fp32, 12 * 16, avx2_fp32, always},
     {"avx512vnni", DotKind::int8, 12 * 128, avx512_int8, always},
     {"avx512vnni", DotKind::int8_scaled, 8 * 8 * 128, avx512_int8_scaled, always},
+    {"avx512vnni", DotKind::int16, 12 * 64, avx512_int16, always},
     {"avx512vnni", DotKind::fp32, 12 * 32, avx512_fp32, always},
     {"avx512vnni", DotKind::bf16, 12 * 64, avx512_bf16, is_bf16_here},
+    {"amx", DotKind::int8, 4 * 2 * 16 * 16 * 64, amx_int8, may_use_tiles},
+    {"amx", DotKind::int16, 12 * 64, avx512_int16, always},
+    {"amx", DotKind::fp32, 12 * 32, avx512_fp32, always},
+    {"amx", DotKind::bf16, 12 * 64, avx512_bf16, is_bf16_here},
     {"plain", DotKind::int8, ROW * 2, plain_int8, always},
     {"plain", DotKind::int8_scaled, ROW * 2, plain_int8_scaled, always},
     {"plain", DotKind::fp32, ROW * 2, plain_fp32, always},
@@ -148,6 +187,8 @@ constexpr Rate RATES[] = {
 LOOP(neon_fp32, ON_12(FMA_N))
 #define PRODUCT_N(i) "smull v16.8h, v31.8b, v31.8b\nsmlal2 v16.8h, v31.16b, v31.16b\nsadalp v" #i ".4s, v16.8h\n"
 LOOP(neon_int8, ON_12(PRODUCT_N))
+#define PAIRS_N(i) "smlal v" #i ".4s, v31.4h, v31.4h\nsmlal2 v" #i ".4s, v31.8h, v31.8h\n"
+LOOP(neon_int16, ON_12(PAIRS_N))
 // As numbers, for assemblers that know them only under options: sdot and smmla v<i>.4s, v31.16b, v31.16b.
 #define DOT_N(i) ".inst 0x4e9f97e0 + " #i "\n"
 LOOP(dotprod_int8, ON_12(DOT_N))
@@ -163,12 +204,15 @@ LOOP(i8mm_int8_scaled, ON_4(CLEAR_N) ON_4(MATRIX_N) ON_4(MATRIX_N) ON_4(MATRIX_N
 constexpr Rate RATES[] = {
     {"neon", DotKind::int8, 12 * 32, neon_int8, always},
     {"neon", DotKind::int8_scaled, 4 * 8 * 32, neon_int8_scaled, always},
+    {"neon", DotKind::int16, 12 * 16, neon_int16, always},
     {"neon", DotKind::fp32, 12 * 8, neon_fp32, always},
     {"neon-dotprod", DotKind::int8, 12 * 32, dotprod_int8, always},
     {"neon-dotprod", DotKind::int8_scaled, 4 * 8 * 32, dotprod_int8_scaled, always},
+    {"neon-dotprod", DotKind::int16, 12 * 16, neon_int16, always},
     {"neon-dotprod", DotKind::fp32, 12 * 8, neon_fp32, always},
     {"neon-i8mm", DotKind::int8, 12 * 64, i8mm_int8, always},
     {"neon-i8mm", DotKind::int8_scaled, 4 * 4 * 64, i8mm_int8_scaled, always},
+    {"neon-i8mm", DotKind::int16, 12 * 16, neon_int16, always},
     {"neon-i8mm", DotKind::fp32, 12 * 8, neon_fp32, always},
     {"plain", DotKind::int8, ROW * 2, plain_int8, always},
     {"plain", DotKind::int8_scaled, ROW * 2, plain_int8_scaled, always},

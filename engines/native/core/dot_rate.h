@@ -8,9 +8,9 @@ namespace DotKind {
 enum : int {
   int8,         // int8 products summed to int32
   int8_scaled,  // the same for weights with a scale and a minimum per 32 inputs: with the conversion and the sums in fp32
+  int16,        // pairs of products of int16 summed to int32
   fp32,
-  bf16,  // products of bf16 pairs summed to fp32
-  count
+  bf16  // pairs of products of bf16 summed to fp32
 };
 }  // namespace DotKind
 

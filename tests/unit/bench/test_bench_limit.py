@@ -8,8 +8,10 @@ from edge.bench.limit import least_seconds
 from edge.bench.rates import MachineRates
 from edge.bench.work import Work
 
-RATES = MachineRates("avx512vnni", 2, 1 << 20, bytes_per_s=10.0, streams=1, ahead_bytes=0, int8=800.0, int8_scaled=400.0,
-                     fp32=100.0, bf16=200.0)  # fmt: skip
+RATES = MachineRates(
+    "avx512vnni", 2, 1 << 20, bytes_per_s=10.0, streams=1, ahead_bytes=0, int8=800.0, int8_scaled=400.0, int16=None, fp32=100.0,
+    bf16=200.0,
+)  # fmt: skip
 WORK = Work(weight_bytes=40.0, kv_bytes=10.0, int8_operations=400.0, fp32_operations=50.0, attention_operations=100.0)
 
 
@@ -24,9 +26,10 @@ def test_the_slower_of_memory_and_dot_products_is_the_limit() -> None:
 def test_quantised_matrices_count_with_their_scales_where_that_was_measured() -> None:
     fast = replace(RATES, bytes_per_s=1000.0)
     assert least_seconds(WORK, replace(fast, int8_scaled=None)).seconds == 400 / 800 + 50 / 100 + 100 / 200
+    assert least_seconds(WORK, replace(fast, int16=400.0)).seconds == 400 / 400 + 50 / 100 + 100 / 400
     assert least_seconds(WORK, replace(fast, bf16=None)).seconds == 400 / 400 + 50 / 100 + 100 / 100
 
 
 def test_without_rates_memory_alone_is_the_limit() -> None:
-    none = replace(RATES, bytes_per_s=1000.0, int8=None, int8_scaled=None, fp32=None, bf16=None)
+    none = replace(RATES, bytes_per_s=1000.0, int8=None, int8_scaled=None, int16=None, fp32=None, bf16=None)
     assert least_seconds(WORK, none).seconds == 50 / 1000

@@ -44,7 +44,7 @@ def ends_both(numbers: Path, run: Callable[[list[str]], None]) -> bool:
 
 def test_a_child_that_takes_too_long_ends_with_all_that_it_started(tmp_path: Path) -> None:
     def run(command: list[str]) -> None:
-        assert run_child(command, "", 3.0) == {"error": "took longer than 3 s"}
+        assert run_child(command, "", 2.0) == {"error": "took longer than 2 s"}
 
     assert ends_both(tmp_path / "numbers", run)
 
