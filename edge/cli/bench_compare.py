@@ -139,16 +139,22 @@ def _source(package: Package, progress: Progress) -> Path:
 def _models(peers: tuple[Peer, ...], package: Package, model: Path, scratch: Path, progress: Progress) -> dict[str, Path | str]:
     """The file that peers of each kind read, or why there is none."""
     # The model as q4_0 and the export are each at most about as large as itself in 4 to 8 bits.
-    needed, free = 2 * model.stat().st_size, shutil.disk_usage(scratch).free
+    needed, free = 2 * _size(model), shutil.disk_usage(scratch).free
     if free < needed:
         raise ConfigError(
             f"{scratch.parent}: {free / 1e6:.0f} MB free, the comparison takes about {needed / 1e6:.0f} MB there. "
             "Free some, or set TMPDIR to a folder on another disk"
         )
     models: dict[str, Path | str] = {"gguf": model}
+    if model.is_dir():
+        models["gguf"] = "reads GGUF files, and the package was built from a folder. Give one with --gguf FILE"
     if any(peer.reads == "onnx" for peer in peers):
         models["onnx"] = _exported(package, model, scratch, progress)
     return models
+
+
+def _size(model: Path) -> int:
+    return sum(path.stat().st_size for path in model.iterdir() if path.is_file()) if model.is_dir() else model.stat().st_size
 
 
 def _exported(package: Package, model: Path, scratch: Path, progress: Progress) -> Path | str:

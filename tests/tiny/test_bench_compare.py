@@ -92,7 +92,10 @@ def test_a_package_whose_model_is_gone_asks_for_it(
     (copy / "manifest.json").write_text(json.dumps(manifest))
     words = ("bench", "compare", copy, *LOAD, *LLAMA, "--python", f"llama.cpp={quick}")
     line = edge.refuse(*words)
-    assert f"{gone}: the model file that the package was built from is not here. Give the model with --gguf FILE" in line
+    assert f"{gone}: the model that the package was built from is not here. Give the model with --gguf FILE" in line
+    gone.mkdir()
+    assert "llama.cpp: failed: reads GGUF files, and the package was built from a folder" in edge.succeed(*words)
+    gone.rmdir()
     shutil.copy(tiny_gguf("llama"), gone)
     assert "is not the file that the package was built from" in edge.refuse(*words)
     assert edge.json(*words, "--gguf", gone)["model"] == str(gone)
