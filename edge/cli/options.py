@@ -76,6 +76,12 @@ def threads_option() -> Decorator:
     )  # fmt: skip
 
 
+def rounds_option(default: int) -> Decorator:
+    return click.option(
+        "--rounds", type=click.IntRange(min=1), default=default, show_default=True, help="Times to measure: best and median."
+    )  # fmt: skip
+
+
 def isa_option() -> Decorator:
     return click.option(
         "--isa", default="auto", show_default=True, envvar="EDGE_ISA",

@@ -12,7 +12,7 @@
 #include <tuple>
 #include <vector>
 
-#include "bandwidth.h"
+#include "binding_bench.h"
 #include "engine.h"
 
 namespace nb = nanobind;
@@ -188,8 +188,6 @@ NB_MODULE(_core, m) {
       },
       nb::arg("tensors"), nb::arg("ops"), nb::arg("shape"), nb::arg("limits"), nb::arg("threads"));
   m.def("tensor_bytes", [](const std::vector<int64_t> &record) { return edge::tensor_bytes(read_record(record)); });
-  m.def("read_bandwidth", &edge::read_bandwidth, nb::arg("threads"), nb::arg("bytes"), nb::arg("rounds"),
-        nb::call_guard<nb::gil_scoped_release>(), "Bytes per second that `threads` threads read together.");
   m.def("matmul", &matmul, nb::arg("isa"), nb::arg("strips"), nb::arg("record"), nb::arg("x"),
         nb::arg("y").noconvert());  // a converted copy would take the results
   nb::class_<PyEngine>(m, "Engine")
@@ -201,4 +199,5 @@ NB_MODULE(_core, m) {
            nb::arg("page_moves"), nb::arg("logit_rows"), nb::arg("logits").noconvert())
       .def("cancel", &PyEngine::cancel)
       .def_prop_ro("isa", &PyEngine::isa);
+  bind_bench(m);
 }

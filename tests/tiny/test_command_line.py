@@ -127,12 +127,27 @@ def test_bench_prints_one_json_line_with_every_figure(edge: Edge, chat_package: 
     row = json.loads(text)
     assert text.count("\n") == 1
     keys = {"engine", "version", "commit", "load_s", "ttft_s", "prefill_tokens_per_s", "decode_tokens_per_s", "peak_rss_bytes",
-            "isa", "threads", "weight_bytes_per_token", "weight_gb_per_s", "share_of_bandwidth", "logits_sha256"}  # fmt: skip
+            "isa", "threads", "weight_bytes_per_token", "weight_gb_per_s", "share_of_bandwidth", "logits_sha256",
+            "measured_gb_per_s", "kv_bytes_per_token", "bandwidth", "dot_gops", "matrix_dot_product", "decode_limit",
+            "prefill_limit", "share_of_decode_limit", "share_of_prefill_limit", "loop_overhead_ms_per_token"}  # fmt: skip
     assert keys <= row.keys()
     assert (row["prompt_tokens"], row["decode_tokens"], row["threads"]) == (40, 5, 1)
     again = edge.json("bench", chat_package, "--prompt", "60", "--decode", "1", "--threads", "2")
     assert again["logits_sha256"] == row["logits_sha256"]  # one thread or two, the engine computes the same
-    assert "of the" in edge.succeed("bench", chat_package, "--prompt", "16", "--decode", "2")
+    assert row["bytes_per_token"] == row["weight_bytes_per_token"] + row["kv_bytes_per_token"] == row["decode_limit"]["bytes"]
+    text = edge.succeed("bench", chat_package, "--prompt", "16", "--decode", "2", "--rounds", "2")
+    for word in ("of the limit", "median", "best with", "int8 with scales"):
+        assert word in text
+
+
+def test_the_first_word_of_bench_is_a_subcommand_or_a_package(edge: Edge, chat_package: Path, tmp_path: Path) -> None:
+    words = ("--prompt", "16", "--decode", "2", "--json")
+    (tmp_path / "compare").symlink_to(chat_package)
+    assert json.loads(edge.succeed("bench", "./compare", *words, cwd=tmp_path))["prompt_tokens"] == 16
+    assert json.loads(edge.succeed("bench", *words, chat_package))["prompt_tokens"] == 16
+    assert "edge bench compare" in edge.succeed("bench", "compare", "--help").splitlines()[0]
+    assert re.search(r"Commands:\n  compare .*\n  kernels .*\n  shape ", edge.succeed("bench", "--help"))
+    assert "Missing argument 'PACKAGE'. See: edge bench --help" in edge.refuse("bench", code=2)
 
 
 def test_export_writes_the_model_and_says_what_was_rounded(

@@ -1,0 +1,39 @@
+"""A measurement from an open runtime to its figures. Owns: the order: the model first, then the machine with the memory freed.
+Needs: runtime, the native core. Never: opens a package."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from edge.bench.figures import engine_figures
+from edge.bench.measure import measure
+from edge.bench.rates import measure_rates
+from edge.bench.work import decode_work, prefill_work
+
+if TYPE_CHECKING:
+    from edge.planner import MemoryPlan
+    from edge.runtime import Runtime
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is measured."""
+
+    prompt: int  # tokens
+    decode: int  # tokens behind the first one of the answer
+    rounds: int
+
+
+def bench_runtime(runtime: Runtime, plan: MemoryPlan, load: Load, threads: int) -> dict[str, Any]:
+    """Measures `load`, closes `runtime`, measures the machine; figures as `edge bench --json` prints them."""
+    from edge.executors.native import NativeExecutor
+
+    executor, spec = runtime.executor, runtime.spec
+    assert isinstance(executor, NativeExecutor), "bench opens CPU packages only"
+    steps, isa = executor.plan, executor.isa
+    with runtime:
+        measured = measure(runtime, load.prompt, load.decode, load.rounds)
+    decode = decode_work(steps, spec, load.prompt, load.decode)
+    rates = measure_rates(isa, threads, round(decode.bytes))
+    return engine_figures(measured, plan.total, decode, prefill_work(steps, spec, load.prompt), rates)

@@ -1,0 +1,67 @@
+"""What `edge bench` prints without --json. Owns: the rows. Needs: figures by their JSON keys. Never: measures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edge.cli.tables import format_table
+from edge.units import human_bytes
+
+_DOT_WORDS = {"int8": "int8", "int8_scaled": "int8 with scales", "int16": "int16", "fp32": "fp32", "bf16": "bf16"}
+
+
+def figures_table(figures: dict[str, Any]) -> str:
+    """Speeds with their shares of the limit, then what the limit is made of."""
+    peak, median = figures["peak_rss_bytes"], figures["median"]
+    several = figures["rounds"] > 1
+    rows = [
+        ["prefill", f"{figures['prefill_tokens_per_s']:.0f} tokens/s", _share(figures, "prefill"),
+         f"{figures['prompt_tokens']} tokens in {figures['ttft_s']:.3f} s"
+         + (f", median {median['prefill_tokens_per_s']:.0f} tokens/s" if several else "")],
+        ["decode", f"{figures['decode_tokens_per_s']:.1f} tokens/s", _share(figures, "decode"),
+         f"{figures['decode_tokens']} tokens" + (f", median {median['decode_tokens_per_s']:.1f} tokens/s" if several else "")],
+        ["read", f"{figures['gb_per_s']:.1f} GB/s", f"{100 * figures['gb_per_s'] / figures['measured_gb_per_s']:.0f} % of the "
+         f"{figures['measured_gb_per_s']:.1f} GB/s measured here",
+         f"a token: {human_bytes(figures['weight_bytes_per_token'])} of weights, "
+         f"{human_bytes(figures['kv_bytes_per_token'])} of keys and values"],
+        ["bandwidth", f"{figures['measured_gb_per_s']:.1f} GB/s", _streams(figures["bandwidth"]),
+         f"{human_bytes(figures['bandwidth']['buffer_bytes'])} read"],
+        ["dot products", _rate(figures, figures["matrix_dot_product"]), _products(figures), _other_products(figures)],
+        ["loop", f"{figures['loop_overhead_ms_per_token']:.3f} ms a token",
+         f"{100 * figures['loop_overhead_share']:.1f} % of a token outside the engine", ""],
+        ["memory", human_bytes(peak) if peak else "not known here", f"planned {human_bytes(figures['planned_bytes'])}", ""],
+        ["load", f"{figures['load_s']:.2f} s", "", ""],
+        ["runs on", figures["isa"], f"{figures['threads']} threads", ""],
+        ["logits", figures["logits_sha256"][:16], f"edge-zero {figures['version']} {figures['commit'] or ''}".strip(), ""],
+    ]  # fmt: skip
+    return format_table(rows)
+
+
+def _share(figures: dict[str, Any], phase: str) -> str:
+    limit = figures[f"{phase}_limit"]
+    share = 100 * figures[f"share_of_{phase}_limit"]
+    return f"{share:.0f} % of the limit, {limit['tokens_per_s']:.0f} tokens/s by {limit['bound_by']}"
+
+
+def _streams(bandwidth: dict[str, Any]) -> str:
+    streams, ahead = bandwidth["streams_per_thread"], bandwidth["prefetch_bytes_ahead"]
+    prefetch = f"prefetch {ahead} bytes ahead" if ahead else "no prefetch"
+    return f"best with {streams} {'stream' if streams == 1 else 'streams'} a thread, {prefetch}"
+
+
+def _rate(figures: dict[str, Any], kind: str | None) -> str:
+    return "not measured" if kind is None else f"{figures['dot_gops'][kind]:.0f} GOPS"
+
+
+def _products(figures: dict[str, Any]) -> str:
+    """The dot products that the limit counts with."""
+    matrix, attention = figures["matrix_dot_product"], figures["attention_dot_product"]
+    if matrix is None or attention is None:
+        return f"{figures['isa']} has no measured rate: the limit counts bytes alone"
+    return f"{_DOT_WORDS[matrix]}; attention {_DOT_WORDS[attention]} {_rate(figures, attention)}"
+
+
+def _other_products(figures: dict[str, Any]) -> str:
+    used = (figures["matrix_dot_product"], figures["attention_dot_product"])
+    rest = [f"{_DOT_WORDS[kind]} {rate:.0f}" for kind, rate in figures["dot_gops"].items() if kind not in used]
+    return f"beside them: {', '.join(rest)}" if rest else ""

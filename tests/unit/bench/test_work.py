@@ -1,0 +1,59 @@
+"""Bytes and operations of a model, against counting by hand."""
+
+from __future__ import annotations
+
+from edge.bench.work import decode_work, prefill_work
+from edge.executors.cpu_plan import CpuPlan, PlanStep, PlanTensor
+from edge.spec import LayerSpec, ModelSpec
+
+WINDOW = 8
+SPEC = ModelSpec(
+    name="two layers", architecture="llama", vocab_size=100, hidden_size=64, intermediate_size=96, num_heads=4, num_kv_heads=2,
+    head_dim=32, layers=(LayerSpec(0, 1e4), LayerSpec(WINDOW, 1e4)), context_length=512, norm_epsilon=1e-5, activation="silu",
+    attention_scale=1.0, embedding_scale=1.0, qk_norm=False, post_norms=False, tied_head=True,
+)  # fmt: skip
+KV_BYTES = 2 * 2 * 2 * 32  # of a position and layer: K and V, fp16, two heads of 32
+TENSORS = (
+    PlanTensor("embed", "int8", 100, 64, 32, False, 0, 7000),
+    PlanTensor("norm", "fp32", 64, 1, 0, False, 8192, 256),
+    PlanTensor("q", "int4", 128, 64, 32, True, 12288, 5000),
+    PlanTensor("out", "fp16", 64, 128, 0, False, 20480, 16384),
+)
+
+
+def plan() -> CpuPlan:
+    steps = (
+        PlanStep("embed", {"weight0": "embed"}),
+        PlanStep("project", {"weight0": "q", "norm": "norm"}),
+        PlanStep("attend"),
+        PlanStep("add", {"weight0": "out"}),
+        PlanStep("head", {"weight0": "embed", "norm": "norm"}),
+    )
+    return CpuPlan(TENSORS, steps)
+
+
+def test_a_decoded_token_reads_every_weight_once_and_what_its_windows_hold() -> None:
+    work = decode_work(plan(), SPEC, first=100, count=1)
+    assert work.weight_bytes == 7000 + 256 + 5000 + 16384
+    assert work.kv_bytes == KV_BYTES * (101 + WINDOW)
+    assert work.int8_operations == 2 * (128 * 64 + 100 * 64)
+    assert work.fp32_operations == 2 * 64 * 128
+    assert work.attention_operations == 4 * 4 * 32 * (101 + WINDOW)
+
+
+def test_tokens_inside_a_window_see_only_what_stands_before_them() -> None:
+    assert decode_work(plan(), SPEC, first=3, count=1).kv_bytes == KV_BYTES * (4 + 4)
+
+
+def test_several_decoded_tokens_count_as_their_mean() -> None:
+    work = decode_work(plan(), SPEC, first=100, count=3)
+    assert work.kv_bytes == KV_BYTES * (102 + WINDOW)
+    assert work.attention_operations == 4 * 4 * 32 * (102 + WINDOW)
+
+
+def test_a_prompt_computes_its_head_once_and_its_layers_for_every_token() -> None:
+    work = prefill_work(plan(), SPEC, tokens=10)
+    seen = sum(range(1, 11)) + sum(min(n, WINDOW) for n in range(1, 11))
+    assert work.int8_operations == 10 * 2 * 128 * 64 + 2 * 100 * 64
+    assert work.fp32_operations == 10 * 2 * 64 * 128
+    assert work.attention_operations == 4 * 4 * 32 * seen
