@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from edge.errors import ConfigError
-from edge.spec import LayerSpec, ModelSpec
+from edge.spec import LayerSpec, ModelSpec, RopeSpec
 from edge.yamls import load_named, load_yaml, yaml_names
 
 _ROPE_BASE = 10000.0  # whatever the model's: angles cost the same
@@ -52,7 +52,8 @@ class Shape:
             num_heads=self.num_heads,
             num_kv_heads=self.num_kv_heads,
             head_dim=self.head_dim,
-            layers=tuple(LayerSpec(window, _ROPE_BASE) for window in layers),
+            layers=tuple(LayerSpec(window, rope=0) for window in layers),
+            ropes=(RopeSpec(self.head_dim, _ROPE_BASE, ()),),
             context_length=self.context_length,
             norm_epsilon=1e-5,
             activation=self.activation,
@@ -61,6 +62,7 @@ class Shape:
             qk_norm=self.qk_norm,
             post_norms=self.post_norms,
             tied_head=True,
+            qkv_bias=self.qkv_bias,
         )
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from edge.bench.work import decode_work, prefill_work
 from edge.executors.cpu_plan import CpuPlan, PlanStep, PlanTensor
-from edge.spec import LayerSpec, ModelSpec
+from edge.spec import LayerSpec, ModelSpec, RopeSpec
 
 WINDOW = 8
 SPEC = ModelSpec(
     name="two layers", architecture="llama", vocab_size=100, hidden_size=64, intermediate_size=96, num_heads=4, num_kv_heads=2,
-    head_dim=32, layers=(LayerSpec(0, 1e4), LayerSpec(WINDOW, 1e4)), context_length=512, norm_epsilon=1e-5, activation="silu",
-    attention_scale=1.0, embedding_scale=1.0, qk_norm=False, post_norms=False, tied_head=True,
+    head_dim=32, layers=(LayerSpec(0, 0), LayerSpec(WINDOW, 0)), ropes=(RopeSpec(32, 1e4, ()),), context_length=512, norm_epsilon=1e-5,
+    activation="silu", attention_scale=1.0, embedding_scale=1.0, qk_norm=False, post_norms=False, tied_head=True,
 )  # fmt: skip
 KV_BYTES = 2 * 2 * 2 * 32  # of a position and layer: K and V, fp16, two heads of 32
 TENSORS = (
