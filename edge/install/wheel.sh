@@ -1,5 +1,6 @@
 # Wheels of edge-zero, for this machine or cross-compiled for aarch64. Sourced by install.sh.
 
+WHEELS=dist # where they go
 CROSS_COMPILER=aarch64-linux-gnu-g++
 OLDEST_GLIBC=35 # 2.35, of JetPack 6 (Ubuntu 22.04)
 
@@ -50,11 +51,11 @@ cross_words() {
   if [ -f "$here/pyconfig.h" ]; then
     run mkdir -p "build/headers/aarch64-linux-gnu/python$version"
     run cp "$here/pyconfig.h" "build/headers/aarch64-linux-gnu/python$version/"
-    words+=(--config-settings "cmake.define.CMAKE_CXX_FLAGS=-I$(pwd)/build/headers")
+    words+=(--config-settings "cmake.define.CMAKE_CXX_STANDARD_INCLUDE_DIRECTORIES=$(pwd)/build/headers")
   fi
 }
 
-# A wheel for Python $1 in dist. Its tag says which glibc it needs at least, as auditwheel reads it from the symbols.
+# A wheel for Python $1. Its tag says which glibc it needs at least, as auditwheel reads it from the symbols.
 build_wheel() {
   local version venv raw words=() report found glibc
   version=$(version_of "$1")
@@ -72,10 +73,10 @@ build_wheel() {
   report=$(PATH="$(pwd)/$venv/bin:$PATH" "$venv/bin/auditwheel" repair --wheel-dir "$raw/tagged" "$raw"/edge_zero-*.whl 2>&1) ||
     die "auditwheel refuses the wheel for Python $version: $report"
   found=$(cd "$raw/tagged" && echo edge_zero-*.whl)
-  mkdir -p dist
-  mv -- "$raw/tagged/$found" dist/
+  mkdir -p "$WHEELS"
+  mv -- "$raw/tagged/$found" "$WHEELS/"
   rm -rf -- "$raw"
-  note "$(pwd)/dist/$found"
+  note "$(pwd)/$WHEELS/$found"
   glibc=$(sed -n 's/.*manylinux_2_\([0-9]*\)_.*/\1/p' <<<"$found")
   if [ -n "$glibc" ] && [ "$glibc" -gt "$OLDEST_GLIBC" ]; then
     note "It needs glibc 2.$glibc; JetPack 6 has 2.$OLDEST_GLIBC. For that, build on Ubuntu 22.04 or Debian 12."
