@@ -11,10 +11,12 @@ Usage: ./install.sh [COMMAND] [OPTIONS]
 Commands:
   (none)     make the virtual environment .venv and install edge-zero into it, with what building packages needs
   demo       the same, then fetch a small model, build it for this CPU and ask it one question
+  wheel      wheels of edge-zero in dist, one for each Python that is found (PYTHON: for that one alone)
   test       a fresh virtual environment .venv-test, all checks and all tests; further words go to pytest
 
 Options:
   --with EXTRA[,EXTRA]  install more: rtx (engines for A10-class cards, built without a GPU; 370 MB), server, hub, gpu, bench
+  --arch ARCH  for wheel: this machine's architecture, or aarch64 from another one, cross-compiled: for a Jetson's CPU engine
   --system     install missing system packages with apt-get; for test also qemu, shellcheck, clang-format
   --uninstall  remove what this script and its tools made in this folder; pulled models stay, and it says where
   --dry-run    say what would be done, do nothing
@@ -48,6 +50,8 @@ TEXT
 . edge/install/uninstall.sh
 # shellcheck source=edge/install/demo.sh
 . edge/install/demo.sh
+# shellcheck source=edge/install/wheel.sh
+. edge/install/wheel.sh
 
 # One run at a time: two would write the same build folder. The lock goes when the last process that inherited it ends.
 lock() {
@@ -61,7 +65,7 @@ stopped() {
   exit 130
 }
 
-command=install dry_run=no system=no with="" extras=""
+command=install dry_run=no system=no with="" extras="" arch=""
 pytest_words=()
 while [ $# -gt 0 ]; do
   case $1 in
@@ -80,7 +84,12 @@ while [ $# -gt 0 ]; do
       done
       shift
       ;;
-    demo | test)
+    --arch)
+      [ $# -gt 1 ] || misuse "--arch takes the name of an architecture: aarch64"
+      arch=$2
+      shift
+      ;;
+    demo | test | wheel)
       if [ "$command" = test ]; then pytest_words+=("$1"); else command=$1; fi
       ;;
     *)
@@ -92,6 +101,7 @@ while [ $# -gt 0 ]; do
 done
 [ "$system" = no ] || [ "$command" != uninstall ] || misuse "--system installs; it does not go with --uninstall"
 [ -z "$with" ] || is_one_of "$command" "install demo" || misuse "--with does not go with $command"
+[ -z "$arch" ] || [ "$command" = wheel ] || misuse "--arch goes with the command wheel alone"
 trap stopped INT TERM HUP
 
 case $command in
@@ -104,6 +114,10 @@ case $command in
   demo)
     lock
     demo
+    ;;
+  wheel)
+    lock
+    build_wheels
     ;;
   test)
     [ -f tests/run.sh ] || die "the tests are not in this copy. Run them from a checkout"

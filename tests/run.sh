@@ -1,6 +1,10 @@
 # ./install.sh test: every check, then every test, on every Python that is found. Sourced by install.sh.
 
+# shellcheck source=tests/aarch64.sh
+. tests/aarch64.sh
+
 passed=0 failed=0 skipped=0
+arm_package=no # whether the emulated Python has the wheel
 
 skip() {
   skipped=$((skipped + 1))
@@ -126,9 +130,11 @@ test_all() {
       skip "C++ tests on aarch64" "the system package qemu-user (./install.sh test --system installs it)"
     else
       check_with "C++ tests on aarch64 (qemu)" aarch64-linux-gnu-g++ g++-aarch64-linux-gnu \
-        native_tests build/native-aarch64 -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
-        -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64;-L;/usr/aarch64-linux-gnu"
+        native_tests build/native-aarch64 "-DCMAKE_TOOLCHAIN_FILE=$(pwd)/engines/native/aarch64.cmake" \
+        "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64;-L;/usr/aarch64-linux-gnu"
     fi
+    say "The wheel for aarch64"
+    test_wheel
   fi
 
   say "Tests on Python $python_version"
@@ -137,6 +143,7 @@ test_all() {
   if [ $# -eq 0 ]; then # words for pytest ask for less than everything
     package=build/reports/$MODEL.edge
     check "edge build, for the other Pythons" .venv-test/bin/edge build "$MODEL" --verify-tokens 512 --out "$package" --force
+    [ "$arm_package" = no ] || check "edge run on aarch64 (qemu)" same_answer_on_arm "$package" .venv-test
   fi
 
   for version in $PYTHONS; do

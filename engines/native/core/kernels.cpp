@@ -9,6 +9,9 @@
 #if defined(__x86_64__)
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 namespace edge {
@@ -57,13 +60,30 @@ bool ask_for_tiles() {
 constexpr Candidate CANDIDATES[] = {
     {&AVX2, promises_avx2, nullptr}, {&AVX512VNNI, promises_avx512vnni, nullptr}, {&AMX, promises_amx, ask_for_tiles}};
 
+#elif defined(__aarch64__)
+
+constexpr Kernels NEON = {"neon",      neon::norm,   neon::matmul, neon::gated, neon::add_norm,
+                          neon::embed, neon::rotary, neon::attend, neon::merge, neon::soft_cap};
+constexpr Kernels NEON_DOTPROD = {"neon-dotprod", neon::norm,   neon_dotprod::matmul, neon_dotprod::gated, neon::add_norm,
+                                  neon::embed,    neon::rotary, neon::attend,         neon::merge,         neon::soft_cap};
+constexpr Kernels NEON_I8MM = {"neon-i8mm", neon::norm,   neon_i8mm::matmul, neon_i8mm::gated, neon::add_norm,
+                               neon::embed, neon::rotary, neon::attend,      neon::merge,      neon::soft_cap};
+
+// What the system says of the processor; NEON itself belongs to the architecture.
+bool promises_neon() { return true; }
+bool promises_dotprod() { return getauxval(AT_HWCAP) & HWCAP_ASIMDDP; }
+bool promises_i8mm() { return promises_dotprod() && (getauxval(AT_HWCAP2) & HWCAP2_I8MM); }
+
+constexpr Candidate CANDIDATES[] = {
+    {&NEON, promises_neon, nullptr}, {&NEON_DOTPROD, promises_dotprod, nullptr}, {&NEON_I8MM, promises_i8mm, nullptr}};
+
 #endif
 
 struct Here {
   const Kernels *tables[MAX_TABLES] = {&PLAIN};
   int count = 1;
   Here() {
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(__aarch64__)
     constexpr int CANDIDATE_COUNT = sizeof CANDIDATES / sizeof *CANDIDATES;
     static_assert(1 + CANDIDATE_COUNT <= MAX_TABLES);
     const uint32_t works = probe(PLAIN, CANDIDATES, CANDIDATE_COUNT, PROBE_MS);

@@ -150,7 +150,7 @@ struct MergeParams {      // merges partials of blocks [0, blocks) in ascending 
 };
 
 struct Kernels {
-  const char *name;  // plain, avx2, avx512vnni, amx
+  const char *name;  // plain; avx2, avx512vnni, amx; neon, neon-dotprod, neon-i8mm
   void (*norm)(const NormParams &);
   void (*matmul)(const MatmulParams &);
   void (*gated)(const GatedParams &);

@@ -38,7 +38,7 @@ inline void fp16_tile(const Weight &w, const uint8_t *strip, int64_t ahead, cons
   Lanes totals[ROWS];
   for (int r = 0; r < ROWS; ++r) totals[r] = Lanes(0.0f);
   for (int64_t k = 0; k < w.inputs; ++k) {
-    if (ahead && k % 2 == 0) _mm_prefetch(reinterpret_cast<const char *>(strip) + ahead + k * 32, _MM_HINT_T1);
+    if (ahead && k % 2 == 0) __builtin_prefetch(strip + ahead + k * 32, 0, 2);
     Lanes weights = Lanes::load_half(reinterpret_cast<const uint16_t *>(strip) + k * STRIP);
 #pragma GCC unroll 8
     for (int r = 0; r < ROWS; ++r) totals[r] = fused(Lanes(x[r * stride + k]), weights, totals[r]);

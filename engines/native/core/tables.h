@@ -46,4 +46,27 @@ void matmul(const MatmulParams &);
 void gated(const GatedParams &);
 }  // namespace amx
 
+// On aarch64 the sets differ in the matrix products alone.
+namespace neon {
+void norm(const NormParams &);
+void matmul(const MatmulParams &);
+void gated(const GatedParams &);
+void add_norm(const AddNormParams &);
+void embed(const EmbedParams &);
+void rotary(const RotaryParams &);
+void attend(const AttendParams &);
+void merge(const MergeParams &);
+void soft_cap(float *x, int64_t count, float cap);
+}  // namespace neon
+
+namespace neon_dotprod {
+void matmul(const MatmulParams &);
+void gated(const GatedParams &);
+}  // namespace neon_dotprod
+
+namespace neon_i8mm {
+void matmul(const MatmulParams &);
+void gated(const GatedParams &);
+}  // namespace neon_i8mm
+
 }  // namespace edge

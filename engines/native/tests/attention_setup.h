@@ -29,6 +29,8 @@ inline std::vector<AttentionKernels> attention_kernels() {
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni")) {
     found.push_back({"avx512vnni", avx512vnni::rotary, avx512vnni::attend, avx512vnni::merge});
   }
+#elif defined(__aarch64__)
+  found.push_back({"neon", neon::rotary, neon::attend, neon::merge});
 #endif
   return found;
 }

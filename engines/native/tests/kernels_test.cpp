@@ -4,6 +4,11 @@
 #include <cstdlib>
 #include <limits>
 
+#if defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
 #include "expect.h"
 #include "kernels_setup.h"
 
@@ -259,6 +264,14 @@ void test_no_promised_instruction_set_is_refused() {
   }
   if (__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw")) {
     expect(find_kernels("avx512vnni") != nullptr, "the processor promises AVX-512 VNNI, its kernels fail the probe");
+  }
+#elif defined(__aarch64__)
+  expect(find_kernels("neon") != nullptr, "the kernels of NEON fail the probe");
+  if (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) {
+    expect(find_kernels("neon-dotprod") != nullptr, "the processor promises dot products, their kernels fail the probe");
+    if (getauxval(AT_HWCAP2) & HWCAP2_I8MM) {
+      expect(find_kernels("neon-i8mm") != nullptr, "the processor promises i8mm, its kernels fail the probe");
+    }
   }
 #endif
 }

@@ -77,7 +77,7 @@ class FakeMachine:
             (self.checkout / name).mkdir(parents=True)
         (self.checkout / "edge").mkdir()
         (self.checkout / "tests").mkdir()
-        for name in ("edge/__init__.py", "edge/board.py", "edge/dpkg.py", "install.sh", "tests/run.sh"):
+        for name in ("edge/__init__.py", "edge/board.py", "edge/dpkg.py", "install.sh", "tests/run.sh", "tests/aarch64.sh"):
             shutil.copy(CHECKOUT / name, self.checkout / name)
         shutil.copytree(CHECKOUT / "edge/install", self.checkout / "edge/install")
         (self.checkout / "pyproject.toml").touch()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from fake_machine import CHECKOUT, FakeMachine
 
-COMMANDS = ([], ["demo"], ["test"], ["test", "--system"], ["--uninstall"], ["--with", "rtx"])
+COMMANDS = ([], ["demo"], ["test"], ["test", "--system"], ["--uninstall"], ["--with", "rtx"], ["wheel"])
 
 
 def refused(machine: FakeMachine, *words: str, **changes: str) -> str:
@@ -26,7 +26,7 @@ def refused(machine: FakeMachine, *words: str, **changes: str) -> str:
 def test_help_goes_to_stdout_and_names_every_command(machine: FakeMachine) -> None:
     done = machine.run("--help")
     assert (done.returncode, done.stderr) == (0, "")
-    for word in ("demo", "test", "--with", "--system", "--uninstall", "--dry-run", "PYTHON="):
+    for word in ("demo", "wheel", "test", "--with", "--arch", "--system", "--uninstall", "--dry-run", "PYTHON="):
         assert word in done.stdout
 
 
@@ -34,7 +34,8 @@ def test_help_goes_to_stdout_and_names_every_command(machine: FakeMachine) -> No
     "words",
     [
         ["install"], ["--nope"], ["demo", "extra"], ["--uninstall", "--system"], ["--with"], ["--with", "tensorrt"],
-        ["test", "--with", "rtx"], ["--with", "rtx", "--uninstall"],
+        ["test", "--with", "rtx"], ["--with", "rtx", "--uninstall"], ["wheel", "--arch"], ["--arch", "aarch64"],
+        ["wheel", "--arch", "riscv64"],
     ],
 )  # fmt: skip
 def test_a_wrong_word_shows_the_usage_and_exits_with_two(machine: FakeMachine, words: list[str]) -> None:
@@ -251,3 +252,13 @@ def test_the_demo_proves_as_the_tier_says(machine: FakeMachine) -> None:
     done = machine.run("demo", "--dry-run")
     (build,) = [line for line in done.stdout.splitlines() if " build " in line and "would run" in line]
     assert "--verify-tokens" not in build
+
+
+def test_a_wheel_for_a_board_is_cross_compiled_with_its_own_suffix_and_toolchain(machine: FakeMachine) -> None:
+    machine.program(machine.bin / "aarch64-linux-gnu-g++", "exit 0")
+    done = machine.run("wheel", "--arch", "aarch64", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    (build,) = (line for line in done.stdout.splitlines() if " pip wheel " in line)
+    assert "env.SETUPTOOLS_EXT_SUFFIX=.cpython-311-aarch64-linux-gnu.so" in build
+    assert f"CMAKE_TOOLCHAIN_FILE={machine.checkout}/engines/native/aarch64.cmake" in build
+    assert (CHECKOUT / "engines/native/aarch64.cmake").is_file()
