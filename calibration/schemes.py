@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+GROUPS = (16, 32)  # inputs a scale
 ZEROS = {4: 8, 8: 128}  # what a quant of a tensor without minima is counted from (edge/contract.py, "weights")
 
 
@@ -25,7 +26,7 @@ class QuantTensor:
 
     def __post_init__(self) -> None:
         outputs, inputs = self.quants.shape
-        assert self.bits in ZEROS and self.group in (16, 32) and inputs % self.group == 0
+        assert self.bits in ZEROS and self.group in GROUPS and inputs % self.group == 0
         assert self.quants.dtype == np.uint8 and self.scales.dtype == np.float16
         assert self.scales.shape == (outputs, inputs // self.group)
         assert self.minima is None or (self.minima.shape == self.scales.shape and self.minima.dtype == np.float16)

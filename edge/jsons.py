@@ -10,6 +10,7 @@ import functools
 import json
 import math
 import types
+from collections import Counter
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
@@ -118,8 +119,8 @@ def _scalar(value: Any, kind: Any, key: str) -> Any:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise JsonMismatch(f"key {next(name for name in names if names.count(name) > 1)!r} stands there twice")
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise JsonMismatch(f"key {twice!r} stands there twice")
     return result
 
 
@@ -136,5 +137,8 @@ def _mismatch(key: str, expected: str, value: Any) -> JsonMismatch:
 
 
 def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except RecursionError:  # writing nests deeper than reading
+        return "something nested deeply"
     return text if len(text) <= 40 else text[:37] + "..."

@@ -59,6 +59,8 @@ def load_yaml(path: Path, cls: type[T]) -> T:
         raise ConfigError(f"{path}: cannot be read: {reason}. Check the path and its permissions") from error
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except RecursionError as error:
+        raise ConfigError(f"{path}: nested too deeply. Correct it") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         place = f"{path}:{mark.line + 1}" if mark else f"{path}"
@@ -172,7 +174,7 @@ class _Reader:
             return None
         try:
             return yaml.SafeLoader("").construct_object(node)
-        except (ValueError, yaml.YAMLError):
+        except (AttributeError, ValueError, yaml.YAMLError):  # AttributeError: what a tag calls a date and is none
             self.fail(node, f"{node.value!r} cannot be read as {node.tag.rsplit(':', 1)[-1]}. Quote it")
 
 

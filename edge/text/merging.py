@@ -7,6 +7,7 @@ from heapq import heapify, heappop, heappush
 
 from edge.text.tables import ID_BITS, ID_MASK, TokenTables
 
+LONG_PIECE = 4096  # symbols, from which on it is worth to look for repetition
 NO_SYMBOL = -1  # a symbol outside the vocabulary: it merges with nothing
 _MERGED = -2  # what stood here is part of the id to its left
 
@@ -15,9 +16,20 @@ def merge_symbols(tables: TokenTables, symbols: Sequence[int]) -> list[tuple[int
     """Merges adjacent ids, lowest rank first, leftmost first among equals, until nothing merges.
 
     Returns (id, begin, end): what stands in place of symbols[begin:end]. O(n log n), so that one long word costs no more
-    than its length.
+    than its length, and one that repeats itself much less (run_merging.py).
     """
-    ids = list(symbols)
+    if len(symbols) < LONG_PIECE:
+        return _merge_each(tables, list(symbols), range(len(symbols)), len(symbols))
+    from edge.text.run_merging import merge_runs  # numpy comes with it
+
+    runs = merge_runs(tables, symbols)
+    if runs.is_whole:
+        return list(zip(runs.ids, runs.begins, [*runs.begins[1:], len(symbols)], strict=True))
+    return _merge_each(tables, runs.ids, runs.begins, len(symbols))
+
+
+def _merge_each(tables: TokenTables, ids: list[int], begins: Sequence[int], end: int) -> list[tuple[int, int, int]]:
+    """One by one. `begins` says at which symbol each id begins; the last one reaches to `end`."""
     count = len(ids)
     following, previous = list(range(1, count + 1)), list(range(-1, count - 1))
     known: dict[tuple[int, int], int | None] = {}  # what `tables.merge` said: a long word has few kinds of pairs
@@ -65,4 +77,5 @@ def merge_symbols(tables: TokenTables, symbols: Sequence[int]) -> list[tuple[int
             note(left, following[left])
         if previous[left] >= 0:
             note(previous[left], left)
-    return [(ids[place], place, following[place]) for place in range(count) if ids[place] != _MERGED]
+    borders = [*begins, end]
+    return [(ids[place], borders[place], borders[following[place]]) for place in range(count) if ids[place] != _MERGED]

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
+from edge.errors import PackageError, RequestError
 from edge.text.merging import NO_SYMBOL, merge_symbols
-from edge.text.tables import TokenTables
+from edge.text.tables import BUILD_AGAIN, TokenTables
 
 if TYPE_CHECKING:
     from tokenizers.pre_tokenizers import PreTokenizer
@@ -38,7 +39,12 @@ class BytePieces:
         self._tables, self._split, self._whole_pieces = tables, split, whole_pieces
 
     def split(self, text: str) -> list[str]:
-        return [piece for piece, _ in self._cutter.pre_tokenize_str(text)]
+        try:
+            return [piece for piece, _ in self._cutter.pre_tokenize_str(text)]
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # of the library's Rust code, no Exception, and it has no module
+                raise
+            raise RequestError(f"the expressions that cut words cannot cut this text ({error}). Give other text") from None
 
     def ids(self, piece: str) -> list[int]:
         data = piece.encode("utf-8")
@@ -47,15 +53,22 @@ class BytePieces:
             if whole is not None:
                 return [whole]
         # A byte that the vocabulary lacks (SmolLM2 lacks 21) is dropped and its neighbours merge, as in the model's tokenizer.
-        found = (self._tables.symbol(byte) for byte in data)
-        symbols = [symbol for symbol in found if symbol is not None]
+        symbols = [symbol for symbol in map(self._symbols.__getitem__, data) if symbol is not None]
         return [token for token, _, _ in merge_symbols(self._tables, symbols)]
+
+    @cached_property
+    def _symbols(self) -> tuple[int | None, ...]:
+        """By byte."""
+        return tuple(map(self._tables.symbol, range(256)))
 
     @cached_property
     def _cutter(self) -> PreTokenizer:
         from tokenizers import Regex, pre_tokenizers
 
-        steps = [pre_tokenizers.Split(Regex(expression), "isolated") for expression in self._split]
+        try:
+            steps = [pre_tokenizers.Split(Regex(expression), "isolated") for expression in self._split]
+        except Exception as error:  # the library raises no class of its own
+            raise PackageError(f"tokenizer_config.json: split: {error}. {BUILD_AGAIN}") from error
         return steps[0] if len(steps) == 1 else pre_tokenizers.Sequence(steps)
 
 
@@ -73,9 +86,10 @@ class CharacterPieces:
 
     def ids(self, piece: str) -> list[int]:
         tables = self._tables
-        found = (tables.symbol(ord(char)) for char in piece)
+        found = {char: tables.symbol(ord(char)) for char in set(piece)}
+        symbols = [NO_SYMBOL if symbol is None else symbol for symbol in map(found.__getitem__, piece)]
         ids: list[int] = []
-        for token, begin, end in merge_symbols(tables, [NO_SYMBOL if symbol is None else symbol for symbol in found]):
+        for token, begin, end in merge_symbols(tables, symbols):
             if 0 <= token < tables.token_count:
                 ids.append(token)
             else:

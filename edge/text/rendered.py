@@ -18,6 +18,7 @@ from typing import Any
 from edge.errors import RequestError
 
 PRIVATE = range(0x10F000, 0x10FFFE)  # plane 16, private use: in no vocabulary and hardly in any text
+MAX_DEPTH = 64  # of lists and objects in messages; JSON of real tools has some ten
 _TAG = re.compile(r"</?[A-Za-z_]+>")  # </think>, <tool_response>: templates look for them in messages
 
 
@@ -76,6 +77,22 @@ class Marker:
                 marked += [text[done : tag.start()].translate(self._marks), tag[0]]
                 done = tag.end()
         return "".join([*marked, text[done:].translate(self._marks)])
+
+
+def check_depth(outside: object) -> None:
+    """RequestError where lists and objects are nested deeper than the walks over them go."""
+    level = [outside]
+    for _ in range(MAX_DEPTH):
+        level = [item for value in level for item in _items(value)]
+        if not level:
+            return
+    raise RequestError(f"a message nests lists and objects deeper than {MAX_DEPTH}. Give it flatter")
+
+
+def _items(value: object) -> Iterable[object]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()
 
 
 def _characters(value: object) -> Iterable[str]:

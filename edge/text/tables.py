@@ -125,6 +125,12 @@ def open_tables(path: Path) -> TokenTables:
     return TokenTables(**sections)
 
 
+def forget_pages(tables: TokenTables) -> None:
+    """Pages of the file that were only looked through need not stay in memory: those that a text touches come back."""
+    if isinstance(mapped := tables.text.obj, mmap.mmap):
+        mapped.madvise(mmap.MADV_DONTNEED)
+
+
 def write_tables(path: Path, tables: TokenTables) -> None:
     """Writes the file. The caller has sorted merge_keys, symbol_codes and pieces."""
     sections = [(name, code, getattr(tables, name)) for name, code, _ in _SECTIONS]

@@ -18,7 +18,7 @@ from edge.text.normalise import check_text
 from edge.text.pieces import SPACE, BytePieces, CharacterPieces, Pieces
 from edge.text.rendered import RenderedChat
 from edge.text.specials import SpecialMatcher
-from edge.text.tables import BUILD_AGAIN, STRUCTURAL, TokenTables, open_tables
+from edge.text.tables import BUILD_AGAIN, STRUCTURAL, TokenTables, forget_pages, open_tables
 from edge.text.tokenizer_config import FILE_NAME as CONFIG_NAME
 from edge.text.tokenizer_config import SpacePrefix, TokenizerConfig, read_config
 
@@ -46,10 +46,17 @@ class Tokenizer:
     def open(cls, folder: Path) -> Tokenizer:
         """Opens a package's tokenizer folder. PackageError where a file is missing or damaged, or the two are not of one
         vocabulary."""
+        from edge.text.table_check import check_tables
+
         tables, config = open_tables(folder / TABLES_NAME), read_config(folder)
         if tables.token_count != config.vocab_size:
             fact = f"{TABLES_NAME} has {tables.token_count:,} tokens, {CONFIG_NAME} says {config.vocab_size:,}"
             raise PackageError(f"{folder}: {fact}. {BUILD_AGAIN}")
+        try:
+            check_tables(tables, config.symbols)
+        except ValueError as error:
+            raise PackageError(f"{folder / TABLES_NAME}: {error}. {BUILD_AGAIN}") from error
+        forget_pages(tables)
         return cls(tables, config)
 
     @property

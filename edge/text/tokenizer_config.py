@@ -38,6 +38,12 @@ class TokenizerConfig:
     add_bos: bool  # there is no add_eos: behind a prompt it would end the answer before it begins
     chat_template: str | None  # read where there is no chat_template.jinja
 
+    def __post_init__(self) -> None:
+        named = (self.bos_token_id, self.unk_token_id, self.pad_token_id, *self.eos_token_ids)
+        for token_id in named:
+            if token_id is not None and not 0 <= token_id < self.vocab_size:
+                raise ValueError(f"token id {token_id} is outside a vocabulary of {self.vocab_size:,}")
+
 
 def read_config(folder: Path) -> TokenizerConfig:
     """The configuration in a package's tokenizer folder. PackageError where it is missing or not of this form."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from edge.errors import SourceError
 from engines.portable.constants import HasConstants
-from engines.portable.reader import read_model
+from engines.portable.reader import read_constant, read_model
 from engines.portable.storage import ONNX_TYPES
 
 VALUE_TYPES = ONNX_TYPES | {"int32": 6, "bool": 9}  # names of the types that values have -> onnx.TensorProto.DataType
@@ -110,7 +110,7 @@ class Matcher:
 def read_graph(path: Path) -> Graph:
     """The graph of the portable ONNX at `path`, without its external data. SourceError where it is not one."""
     import onnx
-    from onnx import helper, numpy_helper
+    from onnx import helper
 
     model = read_model(path)
     stored, constants = set(), {}
@@ -118,7 +118,7 @@ def read_graph(path: Path) -> Graph:
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             stored.add(tensor.name)
         else:
-            constants[tensor.name] = numpy_helper.to_array(tensor)
+            constants[tensor.name] = read_constant(path, tensor)
     nodes = []
     for proto in model.graph.node:
         attributes = {a.name: helper.get_attribute_value(a) for a in proto.attribute}

@@ -6,6 +6,7 @@ A location is refused unless it is a file inside the folder of the model: an ONN
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -43,14 +44,18 @@ def external_extent(model: Path, tensor: Any) -> Extent:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     folder = model.parent.resolve()
-    # A backslash is a separator for some readers and a letter for others; no writer needs one.
-    path = (folder / location).resolve()
-    if not location or "\\" in location or PurePosixPath(location).is_absolute() or not path.is_relative_to(folder):
+    try:
+        path = (folder / location).resolve() if _is_relative(location) else folder
+    except (OSError, RuntimeError):  # RuntimeError: a cycle of links, before Python 3.13
+        path = folder
+    if not path.is_relative_to(folder) or path == folder:
         raise SourceError(
             f"{model}: tensor {tensor.name!r} wants its data from {location!r}, which is not inside the model's folder. "
             "Do not use this file, or save it again with its data beside it"
         )
     try:
+        if not path.is_file():  # opening a pipe would wait for somebody who writes
+            raise FileNotFoundError(errno.ENOENT, "no such file")
         size = path.stat().st_size
         offset = int(entries.get("offset", "0"))
         nbytes = int(entries.get("length", str(size - offset)))
@@ -64,3 +69,11 @@ def external_extent(model: Path, tensor: Any) -> Extent:
             "The file is cut off or belongs to another model; export or copy it again"
         )
     return Extent(path, offset, nbytes)
+
+
+def _is_relative(location: str | bytes) -> bool:
+    """Whether a location may be one of a file beside the model. Text that is no UTF-8 protobuf gives as bytes."""
+    if isinstance(location, bytes):
+        return False
+    # A backslash is a separator for some readers and a letter for others; no writer needs one.
+    return bool(location) and not {"\\", "\0"} & set(location) and not PurePosixPath(location).is_absolute()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from calibration.tiers import TensorReport, mean_bits
 from edge.errors import SourceError
-from edge.jsons import JsonMismatch, read_json, write_json
+from edge.jsons import read_json, write_json
 from edge.spec import ModelSpec
 from engines.portable.storage import StoredTensor
 
@@ -74,7 +74,8 @@ def read_properties(path: Path, properties: Mapping[str, str]) -> tuple[ModelSpe
         raise SourceError(f"{path}: {what}. Export it again: edge export MODEL -o {path.name}")
     try:
         spec = read_json(properties[f"{PREFIX}spec"], ModelSpec)
+        spec.check()
         table = read_json(properties[f"{PREFIX}tensors"], TensorTable)
         return spec, properties[f"{PREFIX}tier"], table.tensors
-    except (KeyError, JsonMismatch) as error:
+    except (KeyError, ValueError) as error:  # JsonMismatch is one
         raise SourceError(f"{path}: its metadata are damaged ({error}). Export it again: edge export MODEL") from error

@@ -22,6 +22,7 @@ from engines.portable.metadata import ExportReport, read_properties
 from engines.portable.storage import ONNX_TYPES, Piece, StoredTensor
 
 _TYPE_NAMES = {number: name for name, number in ONNX_TYPES.items()}
+_LARGEST_GRAPH = 256 << 20  # bytes that are read and parsed at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +46,9 @@ class PortableModel:
 
     def constant(self, name: str) -> np.ndarray:
         """A small constant that lies in the graph itself."""
-        from onnx import numpy_helper
-
         for tensor in self.graph.initializer:
             if tensor.name == name and name not in self.initializers:
-                return numpy_helper.to_array(tensor)
+                return read_constant(self.path, tensor)
         raise SourceError(f"{self.path}: has no constant {name!r}. Export it again")
 
     def array(self, name: str) -> np.ndarray:
@@ -98,6 +97,8 @@ def read_model(path: Path) -> Any:
         ) from error
     model = ModelProto()
     try:
+        if (size := path.stat().st_size) > _LARGEST_GRAPH:
+            raise SourceError(f"{path}: has {size:,} bytes; a graph without its weights has a few million. Export it again")
         model.ParseFromString(path.read_bytes())
     except OSError as error:
         raise SourceError(f"{path}: cannot be read ({error.strerror}). Check the path and its permissions") from error
@@ -119,6 +120,16 @@ def read_portable(path: Path) -> PortableModel:
             raise SourceError(f"{path}: initializer {piece.name!r} does not match the file's own report. Export it again")
     report = ExportReport(path, tier, tuple(entry.report for entry in entries))
     return PortableModel(path, model.graph, spec, report, initializers, stored)
+
+
+def read_constant(path: Path, tensor: Any) -> np.ndarray:
+    """The values of an onnx.TensorProto in the graph of the file at `path`. Raises SourceError where it does not hold them."""
+    from onnx import numpy_helper
+
+    try:
+        return numpy_helper.to_array(tensor)
+    except (TypeError, ValueError, KeyError) as error:
+        raise SourceError(f"{path}: constant {tensor.name!r} is damaged ({error}). Export it again") from error
 
 
 def _initializer(path: Path, tensor: Any) -> Initializer:

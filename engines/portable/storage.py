@@ -13,15 +13,18 @@ A dense one is NAME, [K, N] (a vector [N]), float32 or float16. NAME is the cano
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from calibration.schemes import QuantTensor
+from calibration.schemes import GROUPS, QuantTensor
+from edge.spec import check_range
 
 # Type names of pieces -> numbers of onnx.TensorProto.DataType, so that reading needs no onnx.
 ONNX_TYPES = {"float32": 1, "int8": 3, "int64": 7, "float16": 10, "int4": 22}
 KINDS = {"fp32": "float32", "fp16": "float16", "int8": "int8", "int4": "int4"}  # kind of a weight -> type of its main piece
+_LARGEST_AXIS = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class Piece:
 
     @property
     def nbytes(self) -> int:
-        count = int(np.prod(self.shape, dtype=np.int64))
+        count = math.prod(self.shape)  # of Python integers, which do not wrap
         # ONNX packs int4 over the flattened tensor, two a byte; an odd count leaves half a byte empty.
         return (count + 1) // 2 if self.dtype == "int4" else count * np.dtype(self.dtype).itemsize
 
@@ -49,6 +52,15 @@ class StoredTensor:
     group: int  # inputs a scale; 0 where dense
     has_minima: bool
     zero: int  # the quant that is stored as 0; 0 where dense
+
+    def __post_init__(self) -> None:
+        dense = self.kind in ("fp32", "fp16") and self.group == 0 and len(self.shape) in (1, 2)
+        quantised = self.kind in ("int8", "int4") and self.group in GROUPS and len(self.shape) == 2
+        if not dense and not quantised:
+            raise ValueError(f"{self.name!r}: {self.kind!r} in groups of {self.group}, {len(self.shape)} axes: no tensor is so")
+        for size in self.shape:
+            check_range(f"{self.name!r}: an axis", size, 1, _LARGEST_AXIS)
+        check_range(f"{self.name!r}: zero", self.zero, 0, {"int8": 255, "int4": 15}.get(self.kind, 0))
 
     @property
     def label(self) -> str:

@@ -36,6 +36,7 @@ TEMPLATE_NAME = "chat_template.jinja"
 MODELS: dict[str, Symbols] = {"gpt2": "bytes", "llama": "characters"}
 CONVERT_AGAIN = "Convert the model again, or fetch another file"
 KINDS = range(7)  # GGUF's token types; 0 is undefined, and taken as normal
+LONGEST_TOKEN = 4096  # characters; each place at which a token can be split is tried
 
 
 def write_tokenizer(parts: TokenizerParts, folder: Path, where: str = "the model file") -> TokenizerConfig:
@@ -72,6 +73,8 @@ def _check(parts: TokenizerParts) -> None:
             raise SourceError(f"tokenizer.ggml.{key} has {length:,} entries for {count:,} tokens. {CONVERT_AGAIN}")
     first: dict[str, int] = {}
     for place, token in enumerate(parts.tokens):
+        if len(token) > LONGEST_TOKEN:
+            raise SourceError(f"tokenizer.ggml.tokens: {place} has {len(token):,} characters. {CONVERT_AGAIN}")
         if token and first.setdefault(token, place) != place:
             raise SourceError(f"tokenizer.ggml.tokens: {first[token]} and {place} are both {token!r}. {CONVERT_AGAIN}")
     for place, kind in enumerate(parts.types):
@@ -81,6 +84,12 @@ def _check(parts: TokenizerParts) -> None:
     for name, token_id in parts.ids.items():
         if not 0 <= token_id < count:
             raise SourceError(f"tokenizer.ggml.{name}_token_id is {token_id}, there are {count:,} tokens. {CONVERT_AGAIN}")
+    try:
+        "".join((*parts.tokens, parts.chat_template)).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise SourceError(
+            f"tokenizer.ggml.tokens, or the chat template: a lone surrogate ({error.reason}). {CONVERT_AGAIN}"
+        ) from None
     if parts.model == "llama":
         if not np.isfinite(np.asarray(parts.scores)).all():
             raise SourceError(f"tokenizer.ggml.scores holds a value that is not a number. {CONVERT_AGAIN}")

@@ -28,7 +28,8 @@ Engine::~Engine() { std::free(block_); }
 Status Engine::open(const uint8_t *weights, int64_t weight_bytes, const std::vector<TensorRecord> &tensors,
                     const std::vector<Op> &ops, const ModelShape &shape, const Limits &limits, const Kernels *kernels,
                     int threads, uint8_t *pool, int64_t pool_bytes, std::unique_ptr<Engine> *out) {
-  if (limits.max_step_tokens <= 0 || limits.max_sequences <= 0 || limits.max_context <= 0 || limits.max_logit_rows < 0) {
+  if (limits.max_step_tokens <= 0 || limits.max_sequences <= 0 || limits.max_context <= 0 || limits.max_logit_rows < 0 ||
+      std::max({limits.max_step_tokens, limits.max_sequences, limits.max_context, limits.max_logit_rows}) > MAX_TOKENS) {
     return {"the limits make no sense", -1};
   }
   Plan plan;

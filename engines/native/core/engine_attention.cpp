@@ -47,7 +47,8 @@ void Engine::move_pages(const Op &op, Counter &counter) {
         static_cast<int64_t>(move[2] & OFFSET_MASK) * OFFSET_UNIT + op.group_layer * plan_.shape.layer_bytes();
     const int64_t target =
         static_cast<int64_t>(move[3] & OFFSET_MASK) * OFFSET_UNIT + op.group_layer * plan_.shape.layer_bytes();
-    std::memcpy(pool_ + target, pool_ + source, static_cast<size_t>(plan_.shape.layer_bytes()));
+    // Not memcpy: the two extents of a move are whatever its caller says, and may overlap.
+    std::memmove(pool_ + target, pool_ + source, static_cast<size_t>(plan_.shape.layer_bytes()));
   }
   team_.barrier();
 }

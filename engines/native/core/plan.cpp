@@ -8,7 +8,18 @@ namespace edge {
 namespace {
 
 constexpr int32_t UNSEEN = -1;
-constexpr int32_t MAX_INPUTS = 1 << 30;  // so that padded inputs fit 32 bits, and the bytes of any matrix 64
+constexpr int32_t MAX_SIDE = 1 << 30;  // so that a side padded to a strip fits 32 bits, and the bytes of any matrix 64
+// No model has more (edge/spec.py); products of three of these and a few thousand tokens fit 64 bits.
+constexpr int32_t MAX_WIDTH = 1 << 24, MAX_HEADS = 1 << 12, MAX_HEAD_DIM = 1 << 12;
+
+bool makes_sense(const ModelShape &shape) {
+  for (const int32_t size : {shape.vocab_size, shape.hidden_size, shape.intermediate_size}) {
+    if (size <= 0 || size > MAX_WIDTH) return false;
+  }
+  return shape.num_kv_heads > 0 && shape.num_heads >= shape.num_kv_heads && shape.num_heads <= MAX_HEADS &&
+         shape.num_heads % shape.num_kv_heads == 0 && shape.head_dim >= 2 && shape.head_dim <= MAX_HEAD_DIM &&
+         shape.head_dim % 2 == 0 && shape.num_groups > 0;
+}
 
 // Looks tensors up by index; NO_TENSOR and strangers are never good.
 struct Tensors {
@@ -93,7 +104,8 @@ bool names_no_more(const Op &op) {
 Status check_form(const TensorRecord &record, int where) {
   if (record.kind < 0 || record.kind > WeightKind::int4) return {"a tensor has an unknown kind", where};
   if (record.outputs <= 0 || record.inputs <= 0) return {"a tensor has an empty shape", where};
-  if (record.inputs > MAX_INPUTS) return {"a tensor has more inputs than kernels can count", where};
+  if (record.inputs > MAX_SIDE || record.outputs > MAX_SIDE)
+    return {"a tensor has a longer side than kernels can count", where};
   if (record.kind == WeightKind::int8 && record.group != 16 && record.group != 32) {
     return {"an int8 tensor has a group other than 16 and 32", where};
   }
@@ -137,11 +149,8 @@ std::vector<int32_t> distinct_rotaries(const std::vector<Op> &ops) {
 
 Status read_plan(const uint8_t *file, int64_t file_bytes, const std::vector<TensorRecord> &tensors, const std::vector<Op> &ops,
                  const ModelShape &shape, Plan *plan) {
-  if (shape.vocab_size <= 0 || shape.hidden_size <= 0 || shape.intermediate_size <= 0 || shape.num_kv_heads <= 0 ||
-      shape.num_heads < shape.num_kv_heads || shape.num_heads % shape.num_kv_heads || shape.head_dim < 2 ||
-      shape.head_dim % 2 || shape.num_groups <= 0) {
-    return {"the model's shape makes no sense", -1};
-  }
+  if (!makes_sense(shape)) return {"the model's shape makes no sense", -1};
+  if (static_cast<size_t>(shape.num_groups) > ops.size()) return {"a layer group has no layers", -1};  // before a list of them
   plan->shape = shape;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const TensorRecord &tensor = tensors[i];

@@ -30,6 +30,8 @@ struct ModelShape {
   int64_t layer_bytes() const { return static_cast<int64_t>(num_kv_heads) * head_dim * PAGE_TOKENS * 2; }
 };
 
+constexpr int32_t MAX_TOKENS = 1 << 24;  // of a context (edge/spec.py); no limit is larger
+
 struct Limits {
   int32_t max_step_tokens;
   int32_t max_sequences;

@@ -57,9 +57,10 @@ Status check_step(const Plan &plan, const Limits &limits, int64_t pool_bytes, co
   }
   for (int32_t seq = 0; seq < step.num_seqs; ++seq) {
     if (step.query_start[seq + 1] <= step.query_start[seq]) return {"a sequence has no tokens in the step", seq};
+    if (step.kv_len[seq] < 0 || step.kv_len[seq] > limits.max_context)  // first: the next sum must not wrap
+      return {"a sequence is longer than the engine's context", seq};
     const Span rows = span_of(step, seq);
     if (rows.first_position < 0) return {"kv_len is shorter than the sequence's new tokens", seq};
-    if (step.kv_len[seq] > limits.max_context) return {"a sequence is longer than the engine's context", seq};
     if (divide_up(step.kv_len[seq], PAGE_TOKENS) > step.max_pages) return {"the page table is too short for a sequence", seq};
     if (rows.first_position / SEAL_TOKENS != (step.kv_len[seq] - 1) / SEAL_TOKENS)
       return {"a chunk crosses a seal border", seq};

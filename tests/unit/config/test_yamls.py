@@ -114,3 +114,14 @@ def test_an_unknown_name_says_which_names_there_are() -> None:
 def test_the_yaml_folder_holds_no_python() -> None:
     """A package named yaml in the checkout would shadow PyYAML."""
     assert list(yaml_root().rglob("*.py")) == []
+
+
+def test_a_file_that_nests_without_end_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"example\.yaml: nested too deeply"):
+        read(tmp_path, "name: " + "[" * 5000)
+
+
+@pytest.mark.parametrize("value", ["!!timestamp soon", "!!binary x", "!!python/object:os.system x", "!own x", "!!set {a}"])
+def test_a_value_with_a_tag_that_no_field_has_is_refused(tmp_path: Path, value: str) -> None:
+    with pytest.raises(ConfigError, match=r"expected text|cannot be read as"):
+        read(tmp_path, f"name: {value}\ncontext: 1\n")

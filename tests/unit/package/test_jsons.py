@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from edge.jsons import JsonMismatch, read_json, write_json
+from edge.jsons import JsonMismatch, _unique, read_json, write_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +50,26 @@ def test_a_wrong_value_is_named(old: str, new: str, message: str) -> None:
     with pytest.raises(JsonMismatch) as caught:
         read_json(write_json(EXAMPLE).replace(old, new, 1), Example)
     assert str(caught.value) == message
+
+
+def test_a_value_nested_as_deep_as_reading_allows_is_refused_like_any_other() -> None:
+    for depth in range(900, 1000):  # the limit lies somewhere here, and writing the value out needs a little more
+        nested = "[" * depth + "]" * depth
+        with pytest.raises(JsonMismatch):
+            read_json(write_json(EXAMPLE).replace('"é"', nested), Example)
+
+
+def test_a_key_that_is_there_twice_is_found_among_many() -> None:
+    class Counted(str):
+        compared = 0
+
+        def __eq__(self, other: object) -> bool:
+            Counted.compared += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    names = [Counted(f"key {place}") for place in range(5000)]
+    with pytest.raises(JsonMismatch, match="key 'key 4999' stands there twice"):
+        _unique([(name, 0) for name in [*names, Counted("key 4999")]])
+    assert Counted.compared < 100

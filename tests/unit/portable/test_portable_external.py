@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,6 +34,20 @@ def test_a_place_outside_the_folder_is_refused_by_name(model: Path, location: st
         external_extent(model, tensor(location=location))
     assert str(model) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("location", ["a\0b", "loop", "loop/x", ".", b"\xff"])  # bytes: text in a protobuf that is no UTF-8
+def test_a_place_that_is_none_is_refused_as_one_outside(model: Path, location: Any) -> None:
+    (model.parent / "loop").symlink_to("loop")
+    with pytest.raises(SourceError, match=r"not inside the model's folder|cannot be read") as caught:
+        external_extent(model, tensor(location=location))
+    assert str(caught.value).isprintable()
+
+
+def test_a_pipe_is_not_waited_for(model: Path) -> None:
+    os.mkfifo(model.parent / "pipe")
+    with pytest.raises(SourceError, match="cannot be read"):
+        external_extent(model, tensor(location="pipe"))
 
 
 def test_a_link_that_leads_outside_is_refused(model: Path) -> None:

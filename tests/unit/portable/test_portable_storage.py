@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,3 +103,28 @@ def test_every_piece_starts_where_it_can_be_mapped_and_none_overlap() -> None:
         assert layout.offsets[piece.name] >= ends
         ends = layout.offsets[piece.name] + piece.nbytes
     assert layout.nbytes >= ends
+
+
+def test_bytes_of_a_piece_do_not_wrap() -> None:
+    assert Piece("w", "float32", (1 << 32, 1 << 32)).nbytes == 1 << 66
+    assert Piece("w", "int4", (1 << 62, 4)).nbytes == 1 << 63
+
+
+@pytest.mark.parametrize(
+    ("change", "fact"),
+    [
+        ({"kind": "int3"}, "no tensor is so"),
+        ({"kind": "fp16"}, "no tensor is so"),
+        ({"group": 0}, "no tensor is so"),
+        ({"group": -32}, "no tensor is so"),
+        ({"shape": ()}, "no tensor is so"),
+        ({"shape": (7,)}, "no tensor is so"),
+        ({"shape": (7, 33, 1)}, "no tensor is so"),
+        ({"shape": (0, 33)}, "an axis: 0 is outside"),
+        ({"shape": (1 << 40, 33)}, "an axis: 1099511627776 is outside"),
+        ({"zero": 16}, "zero: 16 is outside 0 to 15"),
+    ],
+)
+def test_a_form_that_no_tensor_has_is_a_value_error(change: dict[str, Any], fact: str) -> None:
+    with pytest.raises(ValueError, match=fact):
+        replace(StoredTensor("w", "int4", (7, 33), 32, True, 8), **change)

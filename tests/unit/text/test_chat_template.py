@@ -209,3 +209,34 @@ def test_messages_that_are_no_text_are_refused(chatml: ChatTemplate, bytes_token
         render_chat(template, [{"role": "user", "content": "\ud800"}])
     with pytest.raises(RequestError, match="holds a bytes"):
         render_chat(template, [{"role": "user", "content": b"x"}])
+
+
+def nested(depth: int) -> Any:
+    value: Any = "x"
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("depth", [65, 900, 100_000])
+def test_messages_nested_without_end_are_refused(chatml: ChatTemplate, depth: int) -> None:
+    with pytest.raises(RequestError, match="nests lists and objects deeper than 64"):
+        render_chat(chatml, HI, variables={"tools": nested(depth)})
+
+
+@pytest.mark.parametrize("role", [["user"], {"user": 1}, 1, None, "user\n" * 1000])
+def test_a_role_of_any_type_is_refused_in_one_line(chatml: ChatTemplate, role: Any) -> None:
+    with pytest.raises(RequestError, match="message 0 has the role") as caught:
+        render_chat(chatml, [{"role": role, "content": "x"}])
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("source", ["{{ '\\ud800' }}", "{{ tools[0] }}", "{{ messages[0].name }}"])
+def test_a_lone_surrogate_from_any_part_of_a_chat_is_refused(bytes_tokenizer: Tokenizer, source: str) -> None:
+    with pytest.raises(RequestError, match=r"lone surrogate U\+D800"):
+        render(source, bytes_tokenizer, [{"role": "user", "content": "", "name": "\ud800"}], tools=["\ud800"])
+
+
+def test_a_variable_takes_no_place_of_the_messages(chatml: ChatTemplate) -> None:
+    chat = render_chat(chatml, HI, variables={"messages": ["x"]})
+    assert "user\nHi" in chat.text

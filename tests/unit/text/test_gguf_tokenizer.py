@@ -146,3 +146,9 @@ def test_the_json_form_is_plain_json_with_sorted_merges(piece_parts: TokenizerPa
     scores = [piece_parts.scores[model["vocab"][left + right]] for left, right in model["merges"]]
     assert scores == sorted(scores, reverse=True)
     assert len(scores) > 40
+
+
+@pytest.mark.parametrize(("token", "fact"), [("\ud800", "a lone surrogate"), ("x" * 5000, "has 5,000 characters")])
+def test_a_token_that_no_vocabulary_has_is_refused(piece_parts: TokenizerParts, tmp_path: Path, token: str, fact: str) -> None:
+    with pytest.raises(SourceError, match=fact):
+        write_tokenizer(with_tokens(piece_parts, (token, NORMAL, -1.0)), tmp_path)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -11,13 +13,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_tokenizers import CONTROL, NORMAL, USER_DEFINED, with_tokens, written
 
-from edge.errors import RequestError
+from edge.errors import PackageError, RequestError
+from edge.text import merging, run_merging
 from edge.text.merging import merge_symbols
 from edge.text.tokenizer import CACHED_PIECES, Tokenizer
+from edge.text.tokenizer_config import read_config, write_config
 from engines.sources.base import TokenizerParts
 
 ANY_TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=40)
@@ -213,6 +217,59 @@ def test_merging_goes_by_rank_and_from_the_left(ranks: dict[tuple[int, int], int
     assert merge_symbols(Ranks(ranks), symbols) == wanted
 
 
+@settings(max_examples=300)
+@given(
+    ranks=st.dictionaries(
+        st.tuples(st.integers(0, 2), st.integers(0, 2)),
+        st.builds(lambda rank, result: rank << 32 | result, st.integers(0, 2), st.integers(0, 2)),
+        min_size=3,
+    ),
+    word=st.lists(st.integers(-1, 2), min_size=2, max_size=5),
+    times=st.integers(1, 4),
+    tail=st.lists(st.integers(-1, 2), max_size=3),
+)
+def test_merging_all_pairs_of_a_rank_at_once_changes_no_id(
+    ranks: dict[tuple[int, int], int], word: list[int], times: int, tail: list[int]
+) -> None:
+    symbols = word * times + tail
+    wanted = merge_symbols(Ranks(ranks), symbols)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merging, "LONG_PIECE", 0)
+        patch.setattr(run_merging, "LEAST_SYMBOLS", 2)
+        assert merge_symbols(Ranks(ranks), symbols) == wanted
+
+
+@pytest.mark.parametrize("word", ["a", "the", "Hello", "\u00e9", "\u4f60\u597d", "h e"])
+def test_a_text_that_repeats_itself_takes_no_steps_for_its_length(
+    byte_parts: TokenizerParts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    steps = 0
+
+    def counted(heap: list[int]) -> int:
+        nonlocal steps
+        steps += 1
+        return heapq.heappop(heap)
+
+    monkeypatch.setattr(merging, "heappop", counted)
+    tokenizer = Tokenizer.open(runs_folder(byte_parts, tmp_path))
+    taken = []
+    for times in (5000, 50_000):
+        steps = 0
+        ids = tokenizer.encode(word * times, specials=False)
+        assert tokenizer.decode(ids) == word * times
+        taken.append(steps)
+    assert taken[1] <= taken[0] + run_merging.LEAST_SYMBOLS
+
+
+def runs_folder(parts: TokenizerParts, folder: Path) -> Path:
+    """A tokenizer that joins runs of `a`, and cuts no words."""
+    merges = ["a a", "aa aa", "aaaa aaaa"]
+    tokens = [(merge.replace(" ", ""), NORMAL, 0.0) for merge in merges]
+    written(replace(with_tokens(parts, *tokens), merges=(*parts.merges, *merges)), folder)
+    write_config(folder, replace(read_config(folder), split=("\\A[\\s\\S]*",)))
+    return folder
+
+
 def test_a_long_word_takes_time_in_proportion(piece_tokenizer: Tokenizer) -> None:
     text = "the" * 20000  # quadratic merging would take minutes
     assert piece_tokenizer.decode(piece_tokenizer.encode(text, specials=False)) == text
@@ -225,3 +282,21 @@ def test_it_works_where_the_locale_is_not_utf8(byte_folder: Path) -> None:
     )
     environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     subprocess.run([sys.executable, "-c", code, str(byte_folder)], check=True, env=environment, timeout=60)
+
+
+def with_split(folder: Path, target: Path, split: str) -> Tokenizer:
+    copied = Path(shutil.copytree(folder, target))
+    write_config(copied, replace(read_config(copied), split=(split,)))
+    return Tokenizer.open(copied)
+
+
+def test_an_expression_that_is_none_is_named(byte_folder: Path, tmp_path: Path) -> None:
+    tokenizer = with_split(byte_folder, tmp_path / "t", "(")
+    with pytest.raises(PackageError, match=r"split: Oniguruma error: .*edge build"):
+        tokenizer.encode("x", specials=False)
+
+
+def test_text_that_an_expression_never_ends_with_is_refused(byte_folder: Path, tmp_path: Path) -> None:
+    tokenizer = with_split(byte_folder, tmp_path / "t", "(a|aa)+$")
+    with pytest.raises(RequestError, match=r"cannot cut this text .*retry-limit"):
+        tokenizer.encode("a" * 200 + "b", specials=False)

@@ -1,0 +1,58 @@
+"""Model folders: safetensors headers, shards, config.json, tokenizer.json. Owns: a small folder. Needs: the tiny models.
+Never: the reader."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+
+from json_mutations import JsonSeed
+from mutations import INTERESTING, mutate_bytes
+from siblings import add_siblings
+
+SMALL = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2, "num_key_value_heads": 1, "num_hidden_layers": 1}
+CONFIG, WEIGHTS, TOKENIZER, SETTINGS = "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"
+FILES = (CONFIG, WEIGHTS, TOKENIZER, SETTINGS)
+
+
+class FolderTarget:
+    """Opens a folder one of whose files is damaged, reads every tensor, writes the tokenizer."""
+
+    def __init__(self, folder: Path) -> None:
+        add_siblings()
+        from model_folders import LLAMA, write_folder
+
+        self._folder = write_folder(folder / "model", {**LLAMA, **SMALL})
+        self._written = folder / "tokenizer"
+        self._written.mkdir()
+        self._whole = {name: (self._folder / name).read_bytes() for name in FILES}
+        length = int.from_bytes(self._whole[WEIGHTS][:8], "little")
+        self._values = self._whole[WEIGHTS][8 + length :]
+        texts = {**self._whole, WEIGHTS: self._whole[WEIGHTS][8 : 8 + length]}
+        self._seeds = {name: JsonSeed(json.loads(text)) for name, text in texts.items()}
+        self._last = WEIGHTS  # the file that is damaged now
+
+    def make(self, random: Random) -> bytes:
+        place = random.choices(range(len(FILES)), (3, 6, 1, 1))[0]
+        name = FILES[place]
+        data = self._seeds[name].mutate(random)
+        if name == WEIGHTS:
+            length = random.choice(INTERESTING) if random.random() < 0.1 else len(data)
+            data = (length % (1 << 64)).to_bytes(8, "little") + data + self._values
+            if random.random() < 0.2:
+                data = mutate_bytes(random, self._whole[WEIGHTS], [data])
+        return bytes([place]) + data
+
+    def run(self, data: bytes) -> None:
+        from engines.sources.base import open_source
+        from engines.sources.tokenizers import write_source_tokenizer
+
+        (self._folder / self._last).write_bytes(self._whole[self._last])
+        self._last = FILES[data[0]]
+        (self._folder / self._last).write_bytes(data[1:])
+        source = open_source(self._folder)
+        for name in source.tensor_names():
+            source.read(name).to_float32()
+        if self._last in (TOKENIZER, SETTINGS):
+            write_source_tokenizer(source.metadata, self._written)
