@@ -233,17 +233,21 @@ constexpr double ROUND_SECONDS = 3e-3;
 
 struct Job {
   const Rate *rate;
-  int64_t iterations;
+  int64_t iterations;  // of a part
+  int parts;
+  Counter counter;  // parts go to whoever asks: all are done, however many threads the system lets run
 };
 
-void run_part(void *context, int) {
-  const Job &job = *static_cast<const Job *>(context);
-  job.rate->run(job.iterations);
+void run_parts(void *context, int) {
+  Job &job = *static_cast<Job *>(context);
+  int32_t part, end;
+  while (job.counter.take(job.parts, 1, &part, &end)) job.rate->run(job.iterations);
 }
 
 double seconds_of(Team &team, Job &job) {
+  job.counter.next.store(0, std::memory_order_relaxed);
   const auto start = std::chrono::steady_clock::now();
-  team.run(run_part, &job);
+  team.run(run_parts, &job);
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
@@ -256,7 +260,7 @@ double dot_rate(const char *isa, int kind, int threads, int rounds) {
   }
   Team team(threads);
   if (!rate || team.size() == 0) return 0.0;
-  Job job{rate, 16};
+  Job job{rate, 16, team.size(), {}};
   while (seconds_of(team, job) < ROUND_SECONDS) job.iterations *= 2;
   double best = 1e9;
   for (int round = 0; round < rounds; ++round) best = std::min(best, seconds_of(team, job));

@@ -58,20 +58,21 @@ class Block {
   uint8_t *data_ = nullptr;
 };
 
-// A pass: every thread of the team does its part.
+// A pass: parts go to whichever thread asks, so that all is done however many threads the system lets run.
 class Timed {
  public:
   virtual ~Timed() = default;
   virtual bool good() const = 0;  // whether the memory was there
-  virtual void part(int thread, int threads) = 0;
+  virtual int parts(int threads) const { return threads; }
+  virtual void run(int part, int parts, int thread) = 0;
   KernelTiming timing;  // of a pass, without its seconds
 };
 
 struct Share {
   int32_t begin, end;
-  Share(int32_t count, int thread, int threads)
-      : begin(static_cast<int32_t>(int64_t(count) * thread / threads)),
-        end(static_cast<int32_t>(int64_t(count) * (thread + 1) / threads)) {}
+  Share(int32_t count, int part, int parts)
+      : begin(static_cast<int32_t>(int64_t(count) * part / parts)),
+        end(static_cast<int32_t>(int64_t(count) * (part + 1) / parts)) {}
 };
 
 // Rows as `norm` leaves them for matrices, with what it reads.
@@ -132,8 +133,8 @@ class Products final : public Timed {
     timing.operations = 2.0 * weight_.outputs * timed.inputs * timed.rows * (is_gated_ ? 2 : 1);
   }
   bool good() const override { return rows_.good() && matrices_.data() && y_.data(); }
-  void part(int thread, int threads) override {
-    const Share share(strips_, thread, threads);
+  void run(int part, int parts, int) override {
+    const Share share(strips_, part, parts);
     const Rows rows = rows_.rows();
     if (is_gated_) {
       kernels_.gated({&weight_, &up_, &rows, rows_.plain(), rows_.inputs(), y_.as<float>(), weight_.outputs, Activation::silu,
@@ -159,8 +160,8 @@ class Norms final : public Timed {
     timing.bytes = 4.0 * timed.rows * timed.inputs * ROW_REPEATS;
   }
   bool good() const override { return rows_.good(); }
-  void part(int thread, int threads) override {
-    const Share share(rows_.count(), thread, threads);
+  void run(int part, int parts, int) override {
+    const Share share(rows_.count(), part, parts);
     for (int i = 0; i < ROW_REPEATS; ++i) rows_.norm(kernels_, share.begin, share.end, false);
   }
 
@@ -231,8 +232,8 @@ class Rotaries final : public Pages {
   Rotaries(const Kernels &kernels, const KernelCase &timed, int threads) : Pages(kernels, timed, timed.rows, threads) {
     timing.bytes = 4.0 * static_cast<double>(width_) * timed.rows * ROW_REPEATS;
   }
-  void part(int thread, int threads) override {
-    const Share share(timed_.rows, thread, threads);
+  void run(int part, int parts, int) override {
+    const Share share(timed_.rows, part, parts);
     for (int i = 0; i < ROW_REPEATS; ++i) {
       RotaryParams p{};
       p.pages = pages(0);
@@ -256,15 +257,15 @@ class Decode final : public Pages {
     timing.bytes = 2.0 * static_cast<double>(layer_bytes_) * layers_ * timed.context / PAGE_TOKENS;
     timing.operations = 4.0 * timed.heads * timed.head_dim * timed.context * layers_;
   }
-  void part(int thread, int threads) override {
-    const Share share(layers_ * timed_.kv_heads, thread, threads);
+  void run(int part, int parts, int thread) override {
+    const Share share(layers_ * timed_.kv_heads, part, parts);
     for (int32_t task = share.begin; task < share.end; ++task) {
       attend(task / timed_.kv_heads, task % timed_.kv_heads, 0, 1, thread);
     }
   }
 };
 
-// One layer: tasks of kv heads and tiles of tokens go to whoever asks, the longest first.
+// One layer: a part is a kv head and a tile of tokens, the longest first.
 class Prefill final : public Pages {
  public:
   Prefill(const Kernels &kernels, const KernelCase &timed, int threads)
@@ -273,40 +274,38 @@ class Prefill final : public Pages {
     timing.operations = 4.0 * timed.heads * timed.head_dim * rows * (timed.context - (rows - 1) / 2);
     timing.bytes = 2.0 * static_cast<double>(layer_bytes_) * timed.context / PAGE_TOKENS;
   }
-  void part(int thread, int) override {
-    const int32_t rows = static_cast<int32_t>(row_pos_.size()), tiles = divide_up(rows, PREFILL_TILE);
-    int32_t task, end;
-    while (counter_.take(tiles * timed_.kv_heads, 1, &task, &end)) {
-      const int32_t tile = tiles - 1 - task / timed_.kv_heads;
-      attend(0, task % timed_.kv_heads, tile * PREFILL_TILE, std::min(rows, (tile + 1) * PREFILL_TILE), thread);
-    }
+  int parts(int) const override { return tiles() * timed_.kv_heads; }
+  void run(int part, int, int thread) override {
+    const int32_t tile = tiles() - 1 - part / timed_.kv_heads;
+    const int32_t rows = static_cast<int32_t>(row_pos_.size());
+    attend(0, part % timed_.kv_heads, tile * PREFILL_TILE, std::min(rows, (tile + 1) * PREFILL_TILE), thread);
   }
-  void reset() { counter_.next.store(0, std::memory_order_relaxed); }
 
  private:
-  Counter counter_;
+  int32_t tiles() const { return divide_up(static_cast<int32_t>(row_pos_.size()), PREFILL_TILE); }
 };
 
 struct Pass {
   Timed *timed;
-  int threads;
+  int parts;
+  Counter counter;
 };
 
-void run_part(void *context, int thread) {
-  const Pass &pass = *static_cast<Pass *>(context);
-  pass.timed->part(thread, pass.threads);
+void run_parts(void *context, int thread) {
+  Pass &pass = *static_cast<Pass *>(context);
+  int32_t part, end;
+  while (pass.counter.take(pass.parts, 1, &part, &end)) pass.timed->run(part, pass.parts, thread);
 }
 
-template <class T>
-KernelTiming best_pass(T &&timed, Team &team, double seconds) {
+KernelTiming best_pass(Timed &&timed, Team &team, double seconds) {
   if (!timed.good()) return {};
-  Pass pass{&timed, team.size()};
+  Pass pass{&timed, timed.parts(team.size()), {}};
   KernelTiming best = timed.timing;
   const double deadline = now() + seconds;
   for (int round = 0; round < 2 || now() < deadline; ++round) {
-    if constexpr (requires { timed.reset(); }) timed.reset();
+    pass.counter.next.store(0, std::memory_order_relaxed);
     const double start = now();
-    team.run(run_part, &pass);
+    team.run(run_parts, &pass);
     const double took = now() - start;
     if (round == 1 || (round > 1 && took < best.seconds)) best.seconds = took;
   }
