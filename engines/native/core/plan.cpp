@@ -105,7 +105,7 @@ Status check_form(const TensorRecord &record, int where) {
   if (record.kind < 0 || record.kind > WeightKind::int4) return {"a tensor has an unknown kind", where};
   if (record.outputs <= 0 || record.inputs <= 0) return {"a tensor has an empty shape", where};
   if (record.inputs > MAX_SIDE || record.outputs > MAX_SIDE)
-    return {"a tensor has a longer side than kernels can count", where};
+    return {"a tensor has more inputs or outputs than kernels can count", where};
   if (record.kind == WeightKind::int8 && record.group != 16 && record.group != 32) {
     return {"an int8 tensor has a group other than 16 and 32", where};
   }
