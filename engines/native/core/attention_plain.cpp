@@ -23,59 +23,146 @@ Pair turned(const float *x, int i, int half, const float *norm, float inverse, c
   return {rotated_first(first, second, cosines[i], sines[i]), rotated_second(first, second, cosines[i], sines[i])};
 }
 
+int16_t to_int(float x, float factor) { return int16_t(bits_of(in_steps(x, factor))); }
+
+// The pages of a block as integers, rows of D channels.
+struct Block {
+  int16_t *keys, *values;
+  float *key_scales, *value_scales;
+
+  Block(const Scratch &scratch)
+      : keys(reinterpret_cast<int16_t *>(scratch.keys)),
+        values(reinterpret_cast<int16_t *>(scratch.values)),
+        key_scales(scratch.key_scales),
+        value_scales(scratch.value_scales) {}
+
+  // `count` halves, `stride` apart; returns their scale.
+  static float fill(const uint16_t *from, int stride, int count, float steps, int16_t *to) {
+    uint16_t most = 0;
+    for (int i = 0; i < count; ++i) {
+      const uint16_t magnitude = from[i * stride] & 0x7fffu;
+      most = magnitude > most ? magnitude : most;
+    }
+    const float largest = half_magnitude(most), factor = steps_of(largest, steps, SMALLEST_HALF);
+    for (int i = 0; i < count; ++i) to[i] = to_int(half_to_float(from[i * stride]), factor);
+    return largest * (1.0f / steps);
+  }
+
+  void read(const AttendParams &p, int block, Range span) const {
+    const int dim = p.pages.head_dim;
+    for (int j = span.begin; j < span.end; ++j) {
+      const int page = block * BLOCK_PAGES + j / PAGE_TOKENS, slot = j % PAGE_TOKENS;
+      const uint16_t *k = page_of(p.pages, p.seq, page, 0, p.kv_head) + slot;
+      const uint16_t *v = page_of(p.pages, p.seq, page, 1, p.kv_head) + slot * dim;
+      key_scales[j] = fill(k, PAGE_TOKENS, dim, KEY_STEPS, keys + j * dim);
+      value_scales[j] = fill(v, 1, dim, VALUE_STEPS, values + j * dim);
+    }
+  }
+};
+
+// The integers of a row of q; returns its score_factor.
+float fill_query(const float *query, int dim, float soft_cap, int16_t *to) {
+  uint32_t bits = 0;
+  for (int d = 0; d < dim; ++d) {
+    const uint32_t magnitude = bits_of(absolute(query[d]));
+    bits = magnitude > bits ? magnitude : bits;
+  }
+  const float largest = query_magnitude(bits), factor = steps_of(largest, QUERY_STEPS, SMALLEST);
+  for (int d = 0; d < dim; ++d) to[d] = to_int(query[d], factor);
+  return score_factor(largest * (1.0f / QUERY_STEPS), soft_cap);
+}
+
+// 32 bits hold the sum of MAX_HEAD_DIM channels.
+float dot(const int16_t *a, const int16_t *b, int dim) {
+  int64_t sum = 0;
+  for (int d = 0; d < dim; d += MAX_HEAD_DIM) {
+    int32_t part = 0;
+    for (int i = d; i < d + MAX_HEAD_DIM && i < dim; ++i) part += a[i] * b[i];
+    sum += part;
+  }
+  return float(sum);
+}
+
 struct BlockResult {
-  float maximum, sum;  // maximum NO_MAXIMUM: the row sees nothing of the block, and `outputs` was not written
+  float maximum, total;  // maximum NO_MAXIMUM: the row sees nothing of the block, and `outputs` was not written
 };
 
 // One row against one block; outputs [D].
-BlockResult attend_block(const AttendParams &p, const float *query, int position, int block, float *outputs) {
-  const int dim = p.pages.head_dim;
-  const Range seen = visible(position, position, p.window, block);
+BlockResult attend_block(const Block &block, const int16_t *query, float factor, float soft_cap, int dim, Range seen,
+                         float *outputs) {
   if (seen.empty()) return {NO_MAXIMUM, 0.0f};
-  float scores[BLOCK_TOKENS], lanes[16] = {}, maximum = NO_MAXIMUM;
+  float scores[BLOCK_TOKENS], maximum = NO_MAXIMUM, total = 0.0f, largest = 0.0f;
   for (int j = seen.begin; j < seen.end; ++j) {
-    const uint16_t *keys = page_of(p.pages, p.seq, block * BLOCK_PAGES + j / PAGE_TOKENS, 0, p.kv_head);
-    float score = 0.0f;
-    for (int d = 0; d < dim; ++d) score = fused(query[d], half_to_float(keys[d * PAGE_TOKENS + j % PAGE_TOKENS]), score);
-    scores[j] = p.soft_cap > 0.0f ? capped(score, p.soft_cap) : score;
+    scores[j] = score_of(dot(query, block.keys + j * dim, dim), block.key_scales[j], factor, soft_cap);
     maximum = larger(maximum, scores[j]);
   }
-  for (int d = 0; d < dim; ++d) outputs[d] = 0.0f;
   for (int j = seen.begin; j < seen.end; ++j) {
-    const uint16_t *values = page_of(p.pages, p.seq, block * BLOCK_PAGES + j / PAGE_TOKENS, 1, p.kv_head);
-    const float weight = exponential(scores[j] - maximum);
-    lanes[j % 16] = lanes[j % 16] + weight;
-    for (int d = 0; d < dim; ++d) outputs[d] = fused(weight, half_to_float(values[j % PAGE_TOKENS * dim + d]), outputs[d]);
+    const float power = power_of<WEIGHT_POWER>(scores[j] - maximum);
+    total += rounded(power);
+    scores[j] = power * block.value_scales[j];
+    largest = larger(largest, scores[j]);
   }
-  for (int d = 0; d < dim; ++d) outputs[d] = positive_zero(outputs[d]);
-  return {maximum, sum_lanes(lanes)};
+  const float steps = steps_of(largest, WEIGHT_STEPS, SMALLEST);
+  int32_t sums[BLOCK_TOKENS];  // of as many channels at a time
+  for (int first = 0; first < dim; first += BLOCK_TOKENS) {
+    const int count = dim - first < BLOCK_TOKENS ? dim - first : BLOCK_TOKENS;
+    for (int i = 0; i < count; ++i) sums[i] = 0;
+    for (int j = seen.begin; j < seen.end; ++j) {
+      const int32_t weight = to_int(scores[j], steps);
+      for (int i = 0; i < count; ++i) sums[i] += weight * block.values[j * dim + first + i];
+    }
+    for (int i = 0; i < count; ++i) outputs[first + i] = output_of_block(float(sums[i]), largest);
+  }
+  return {maximum, total};
 }
 
 // Merges blocks in ascending order into a row of outputs.
 struct Merger {
-  float *row;
-  int dim;
-  float maximum = NO_MAXIMUM, sum = 0.0f;
+  float maximum = NO_MAXIMUM, total = 0.0f;
 
-  void add(BlockResult block, const float *outputs) {
+  void add(BlockResult block, const float *outputs, int dim, float *row) {
     if (block.maximum == NO_MAXIMUM) return;
-    if (maximum == NO_MAXIMUM) {
-      maximum = block.maximum;
-      sum = block.sum;
-      for (int d = 0; d < dim; ++d) row[d] = outputs[d];
-      return;
-    }
-    const float larger_one = larger(maximum, block.maximum);
-    const float old_factor = exponential(maximum - larger_one), block_factor = exponential(block.maximum - larger_one);
-    maximum = larger_one;
-    sum = merged(sum, old_factor, block.sum, block_factor);
+    const float both = larger(maximum, block.maximum);
+    const float old_factor = power_of<0>(maximum - both), block_factor = power_of<0>(block.maximum - both);
+    maximum = both;
+    total = merged(total, old_factor, block.total, block_factor);
     for (int d = 0; d < dim; ++d) row[d] = merged(row[d], old_factor, outputs[d], block_factor);
   }
-
-  void finish() {
-    for (int d = 0; d < dim; ++d) row[d] = maximum == NO_MAXIMUM ? 0.0f : row[d] / sum;
-  }
 };
+
+// Rows [row_begin, row_end) of a task, at most PASS_ROWS.
+void attend_pass(const AttendParams &p, const Scratch &scratch, int row_begin, int row_end) {
+  const int dim = p.pages.head_dim, rows = (p.token_end - p.token_begin) * heads_a_token(p);
+  const int first = position_of_row(p, row_begin), last = position_of_row(p, row_end - 1);
+  int16_t *queries = reinterpret_cast<int16_t *>(scratch.queries);
+  Merger mergers[PASS_ROWS];
+  for (int row = row_begin; row < row_end; ++row) {
+    const int at = row - row_begin;
+    scratch.factors[at] = fill_query(query_of_row(p, row), dim, p.soft_cap, queries + int64_t(at) * dim);
+    for (int d = 0; d < dim; ++d) scratch.outputs[int64_t(at) * dim + d] = 0.0f;
+  }
+  const Block integers(scratch);
+  for (int block = p.block_begin; block < p.block_end; ++block) {
+    integers.read(p, block, visible(first, last, p.window, block));
+    for (int row = row_begin; row < row_end; ++row) {
+      const int at = row - row_begin, position = position_of_row(p, row);
+      float *partial = p.partials ? p.partials + (int64_t(block - p.block_begin) * rows + row) * (2 + dim) : scratch.scores;
+      const BlockResult result = attend_block(integers, queries + int64_t(at) * dim, scratch.factors[at], p.soft_cap, dim,
+                                              visible(position, position, p.window, block), partial + 2);
+      if (p.partials) {
+        partial[0] = result.maximum;
+        partial[1] = result.total;
+      } else {
+        mergers[at].add(result, partial + 2, dim, scratch.outputs + int64_t(at) * dim);
+      }
+    }
+  }
+  if (p.partials) return;
+  for (int row = row_begin; row < row_end; ++row) {
+    const float *outputs = scratch.outputs + int64_t(row - row_begin) * dim;
+    for (int d = 0; d < dim; ++d) output_of_row(p, row)[d] = final_output(outputs[d], mergers[row - row_begin].total);
+  }
+}
 
 }  // namespace
 
@@ -110,35 +197,22 @@ void rotary(const RotaryParams &p) {
 }
 
 void attend(const AttendParams &p) {
-  const int dim = p.pages.head_dim, group = p.pages.num_heads / p.pages.num_kv_heads;
-  const int rows = (p.token_end - p.token_begin) * group;
-  for (int row = 0; row < rows; ++row) {
-    const int token = p.token_begin + row / group;
-    const float *query = query_of(p, token, row % group);
-    Merger merger{p.partials ? nullptr : output_of(p.out, p.out_stride, token, p.kv_head * group, row % group, dim), dim};
-    for (int block = p.block_begin; block < p.block_end; ++block) {
-      if (p.partials) {
-        float *partial = p.partials + (int64_t(block - p.block_begin) * rows + row) * (2 + dim);
-        const BlockResult result = attend_block(p, query, p.row_pos[token], block, partial + 2);
-        partial[0] = result.maximum;
-        partial[1] = result.sum;
-      } else {
-        merger.add(attend_block(p, query, p.row_pos[token], block, p.scratch), p.scratch);
-      }
-    }
-    if (!p.partials) merger.finish();
-  }
+  const Scratch scratch = lay_out(p.scratch, p.pages.head_dim);
+  const int rows = (p.token_end - p.token_begin) * heads_a_token(p), most = pass_rows(p.pages.head_dim);
+  for (int row = 0; row < rows; row += most) attend_pass(p, scratch, row, rows - row < most ? rows : row + most);
 }
 
 void merge(const MergeParams &p) {
-  const int dim = p.head_dim, group = p.num_heads / p.num_kv_heads, rows = (p.token_end - p.token_begin) * group;
+  const int dim = p.head_dim, rows = (p.token_end - p.token_begin) * (p.num_heads / p.num_kv_heads);
   for (int row = 0; row < rows; ++row) {
-    Merger merger{output_of(p.out, p.out_stride, p.token_begin + row / group, p.kv_head * group, row % group, dim), dim};
+    Merger merger;
+    float *outputs = output_of_row(p, row);
+    for (int d = 0; d < dim; ++d) outputs[d] = 0.0f;
     for (int block = 0; block < p.blocks; ++block) {
       const float *partial = p.partials + (int64_t(block) * rows + row) * (2 + dim);
-      merger.add({partial[0], partial[1]}, partial + 2);
+      merger.add({partial[0], partial[1]}, partial + 2, dim, outputs);
     }
-    merger.finish();
+    for (int d = 0; d < dim; ++d) outputs[d] = final_output(outputs[d], merger.total);
   }
 }
 

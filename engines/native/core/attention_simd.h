@@ -1,107 +1,90 @@
-// Paged attention for any SIMD instruction set: tasks cut into tiles, block by block. Include it in one file a set, behind
-// `Lanes` (lanes_*.h) and the `Register` that attention_product.h describes.
-//
-// Tasks of more than one tile turn a block's K and V to fp32 panels once; a single tile (decode) reads the fp16 pages itself
-// and prefetches one block ahead.
+// Paged attention for any SIMD instruction set: passes of rows, block by block. Include it in one file a set, behind what
+// attention_panels.h asks for. Few rows (decode) take attention_narrow.h, many attention_wide.h: the same integers, formulas
+// and merge, hence the same bits.
 #pragma once
-#include "attention_tile.h"
+#include "attention_narrow.h"
+#include "attention_wide.h"
 
 namespace edge {
 namespace {
 
-// K and V of the block's pages around `span` as fp32 panels: K [128 / PANEL][D][PANEL], V [D / PANEL][128][PANEL].
-void widen_block(const AttendParams &p, int block, Range span, const Scratch &scratch) {
-  const int dim = p.pages.head_dim;
-  for (int page = span.begin / PAGE_TOKENS; page * PAGE_TOKENS < span.end; ++page) {
-    const int at = page * PAGE_TOKENS;
-    const uint16_t *keys = page_of(p.pages, p.seq, block * BLOCK_PAGES + page, 0, p.kv_head);
-    const uint16_t *values = page_of(p.pages, p.seq, block * BLOCK_PAGES + page, 1, p.kv_head);
-    for (int column = 0; column < PAGE_TOKENS; column += PANEL) {
-      widen(dim, PANEL, keys + column, PAGE_TOKENS, scratch.keys + int64_t(at + column) * dim);
-    }
-    for (int d = 0; d < dim; d += PANEL) {
-      widen(PAGE_TOKENS, dim - d < PANEL ? dim - d : PANEL, values + d, dim, scratch.values + d * BLOCK_TOKENS + at * PANEL);
-    }
-  }
+// Rows [row_begin, row_begin + rows) of a task.
+struct Pass {
+  int row_begin, rows;
+};
+
+// What any row of a pass sees of a block of the task.
+Range span_of(const AttendParams &p, Pass pass, int block) {
+  if (block >= p.block_end) return {0, 0};
+  const int first = position_of_row(p, pass.row_begin), last = position_of_row(p, pass.row_begin + pass.rows - 1);
+  return visible(first, last, p.window, block);
 }
 
-// Prefetches K and V of the pages around `span`, part `part` of `parts`. A page of either is D lines of 64 bytes.
-void prefetch_block(const AttendParams &p, int block, Range span, int part, int parts) {
-  const int dim = p.pages.head_dim, begin = dim * part / parts, end = dim * (part + 1) / parts;
-  for (int page = span.begin / PAGE_TOKENS; page * PAGE_TOKENS < span.end; ++page) {
-    for (int side = 0; side < 2; ++side) {
-      const uint16_t *from = page_of(p.pages, p.seq, block * BLOCK_PAGES + page, side, p.kv_head);
-      for (int line = begin; line < end; ++line) prefetch(from + line * PAGE_TOKENS);
-    }
-  }
+float *partials_of(const AttendParams &p, int block, int row) {
+  if (!p.partials) return nullptr;
+  const int rows = (p.token_end - p.token_begin) * heads_a_token(p);
+  return p.partials + (int64_t(block - p.block_begin) * rows + row) * (2 + p.pages.head_dim);
 }
 
-// Tokens [token_begin, token_end) of p, at most PASS_ROWS rows.
-void attend_pass(const AttendParams &p, const Scratch &scratch, int token_begin, int token_end) {
-  const int dim = p.pages.head_dim, group = p.pages.num_heads / p.pages.num_kv_heads;
-  const int first_row = (token_begin - p.token_begin) * group, rows = (token_end - token_begin) * group;
-  const int all_rows = (p.token_end - p.token_begin) * group;
-  const int tiles = (rows + Register::ROWS - 1) / Register::ROWS;
-  const int first_position = p.row_pos[token_begin], last_position = p.row_pos[token_end - 1];
-  for (int r = 0; r < rows; ++r) scratch.maxima[r] = NO_MAXIMUM;
-  const auto span_of = [&](int block) {
-    return block < p.block_end ? visible(first_position, last_position, p.window, block) : Range{0, 0};
-  };
-  prefetch_block(p, p.block_begin, span_of(p.block_begin), 0, 1);
+void attend_narrow(const AttendParams &p, const Scratch &scratch, Pass pass) {
+  Narrow rows(p, scratch, pass.row_begin, pass.rows);
   for (int block = p.block_begin; block < p.block_end; ++block) {
-    const Range span = span_of(block), next = span_of(block + 1);
-    if (tiles > 1) widen_block(p, block, span, scratch);
-    for (int t = 0, r = 0; t < tiles; ++t, r += Register::ROWS) {
-      if (tiles > 1) prefetch_block(p, block + 1, next, t, tiles);
-      Tile tile(p, scratch, first_row + r, rows - r < Register::ROWS ? rows - r : Register::ROWS);
-      tile.run(block, tiles > 1);
-      if (p.partials) {
-        tile.write_partials(p.partials + (int64_t(block - p.block_begin) * all_rows + first_row + r) * (2 + dim));
-      } else {
-        tile.merge(scratch.maxima + r, scratch.sums + r);
-      }
-    }
+    rows.run(block, span_of(p, pass, block), span_of(p, pass, block + 1), partials_of(p, block, pass.row_begin));
   }
-  if (p.partials) return;
-  for (int r = 0; r < rows; ++r) {
-    finish_row(output_of(p.out, p.out_stride, token_begin + r / group, p.kv_head * group, r % group, dim), scratch.maxima[r],
-               scratch.sums[r], dim);
-  }
+  if (!p.partials) rows.finish();
 }
 
-bool is_tiled(int head_dim, int heads, int kv_heads) {
-  return head_dim % 16 == 0 && head_dim <= MAX_HEAD_DIM && heads / kv_heads <= PASS_ROWS;
+void attend_wide(const AttendParams &p, const Scratch &scratch, Pass pass) {
+  const int dim = p.pages.head_dim, groups = (pass.rows + WIDE_ROWS - 1) / WIDE_ROWS;
+  const auto group_at = [&](int group) {
+    const int first = group * WIDE_ROWS, left = pass.rows - first;
+    return Wide(p, scratch, first, pass.row_begin + first, left < WIDE_ROWS ? left : WIDE_ROWS);
+  };
+  prefetch_block(p, p.block_begin, span_of(p, pass, p.block_begin), 0, 1);
+  for (int group = 0; group < groups; ++group) group_at(group).begin();
+  for (int block = p.block_begin; block < p.block_end; ++block) {
+    const Range span = span_of(p, pass, block), next = span_of(p, pass, block + 1);
+    for (int page = span.begin / PAGE_TOKENS; page * PAGE_TOKENS < span.end; ++page) {
+      const int at = page * PAGE_TOKENS;
+      fill_keys(page_of(p, block, page, 0), dim, scratch.keys + at, scratch.key_scales + at);
+      fill_values(page_of(p, block, page, 1), dim, scratch.values + at / 2 * dim, scratch.value_scales + at);
+    }
+    for (int group = 0; group < groups; ++group) {
+      prefetch_block(p, block + 1, next, group, groups);
+      group_at(group).run(block, partials_of(p, block, pass.row_begin + group * WIDE_ROWS));
+    }
+  }
+  for (int group = 0; !p.partials && group < groups; ++group) group_at(group).finish();
 }
+
+bool is_tiled(int head_dim) { return head_dim % 16 == 0 && head_dim <= MAX_HEAD_DIM; }
 
 void attend_tiled(const AttendParams &p) {
   const Scratch scratch = lay_out(p.scratch, p.pages.head_dim);
-  const int group = p.pages.num_heads / p.pages.num_kv_heads, pass = PASS_ROWS / group;
-  for (int begin = p.token_begin; begin < p.token_end; begin += pass) {
-    attend_pass(p, scratch, begin, begin + pass < p.token_end ? begin + pass : p.token_end);
+  const int rows = (p.token_end - p.token_begin) * heads_a_token(p), most = pass_rows(p.pages.head_dim);
+  for (int row = 0; row < rows; row += most) {
+    const Pass pass{row, rows - row < most ? rows - row : most};
+    pass.rows <= NARROW_ROWS ? attend_narrow(p, scratch, pass) : attend_wide(p, scratch, pass);
   }
 }
 
 void merge_tiled(const MergeParams &p) {
-  const int dim = p.head_dim, group = p.num_heads / p.num_kv_heads, rows = (p.token_end - p.token_begin) * group;
+  const int dim = p.head_dim, rows = (p.token_end - p.token_begin) * (p.num_heads / p.num_kv_heads);
   for (int r = 0; r < rows; ++r) {
-    float *row = output_of(p.out, p.out_stride, p.token_begin + r / group, p.kv_head * group, r % group, dim);
-    float maximum = NO_MAXIMUM, sum = 0.0f;
+    float *row = output_of_row(p, r), maximum = NO_MAXIMUM, total = 0.0f;
+    for (int d = 0; d < dim; d += 16) Lanes(0.0f).store(row + d);
     for (int block = 0; block < p.blocks; ++block) {
       const float *partial = p.partials + (int64_t(block) * rows + r) * (2 + dim);
       if (partial[0] == NO_MAXIMUM) continue;
-      if (maximum == NO_MAXIMUM) {
-        maximum = partial[0];
-        sum = partial[1];
-        copy_row(partial + 2, row, dim);
-        continue;
-      }
       const float both = larger(maximum, partial[0]);
-      const float old_factor = exponential(maximum - both), block_factor = exponential(partial[0] - both);
+      const float old_factor = power_of<0>(maximum - both), block_factor = power_of<0>(partial[0] - both);
       maximum = both;
-      sum = merged(sum, old_factor, partial[1], block_factor);
-      merge_row(row, old_factor, partial + 2, block_factor, dim);
+      total = merged(total, old_factor, partial[1], block_factor);
+      for (int d = 0; d < dim; d += 16) {
+        merged(Lanes::load(row + d), Lanes(old_factor), Lanes::load(partial + 2 + d), Lanes(block_factor)).store(row + d);
+      }
     }
-    finish_row(row, maximum, sum, dim);
+    for (int d = 0; d < dim; d += 16) final_output(Lanes::load(row + d), Lanes(total)).store(row + d);
   }
 }
 

@@ -65,6 +65,17 @@ inline __m256 power_of_two(__m256 shifted) {
   return _mm256_castsi256_ps(_mm256_add_epi32(exponent, _mm256_set1_epi32(0x3f800000)));
 }
 inline Lanes power_of_two(Lanes shifted) { return Lanes(power_of_two(shifted.low), power_of_two(shifted.high)); }
+inline __m256 times_power(__m256 x, __m256 shifted) {
+  __m256i exponent = _mm256_slli_epi32(_mm256_castps_si256(shifted), 23);
+  return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), exponent));
+}
+inline Lanes times_power(Lanes x, Lanes shifted) {
+  return Lanes(times_power(x.low, shifted.low), times_power(x.high, shifted.high));
+}
+inline Lanes rounded(Lanes x) {
+  constexpr int NEAREST = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  return Lanes(_mm256_round_ps(x.low, NEAREST), _mm256_round_ps(x.high, NEAREST));
+}
 
 // The last three steps of the tree: 8 lanes to one.
 inline float sum_8_lanes(__m256 x) {
@@ -101,6 +112,38 @@ inline float largest_lane(Lanes x) {
   __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
 }
+
+// 16 int32, or 16 pairs of int16.
+struct Ints {
+  __m256i low, high;
+  static Ints zero() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+  static Ints load(const int32_t *x) {
+    return {_mm256_loadu_si256(reinterpret_cast<const __m256i *>(x)),
+            _mm256_loadu_si256(reinterpret_cast<const __m256i *>(x + 8))};
+  }
+  static Ints all(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+  void store(int32_t *x) const {
+    _mm256_storeu_si256(reinterpret_cast<__m256i *>(x), low);
+    _mm256_storeu_si256(reinterpret_cast<__m256i *>(x + 8), high);
+  }
+};
+// In every lane sum + a's low * b's low + a's high * b's high.
+inline Ints dot_pairs(Ints sum, Ints a, Ints b) {
+  return {_mm256_add_epi32(sum.low, _mm256_madd_epi16(a.low, b.low)),
+          _mm256_add_epi32(sum.high, _mm256_madd_epi16(a.high, b.high))};
+}
+// The low 16 bits of two.
+inline __m256i pairs_of(__m256 low, __m256 high) {
+  return _mm256_blend_epi16(_mm256_castps_si256(low), _mm256_slli_epi32(_mm256_castps_si256(high), 16), 0xaa);
+}
+inline Ints pairs_of(Lanes low, Lanes high) { return {pairs_of(low.low, high.low), pairs_of(low.high, high.high)}; }
+inline void store_words(Lanes x, int16_t *out) {  // the low 16 bits of each
+  const __m256i mask = _mm256_set1_epi32(0xffff);
+  const __m256i mixed = _mm256_packus_epi32(_mm256_and_si256(_mm256_castps_si256(x.low), mask),
+                                            _mm256_and_si256(_mm256_castps_si256(x.high), mask));
+  _mm256_storeu_si256(reinterpret_cast<__m256i *>(out), _mm256_permute4x64_epi64(mixed, 0xd8));
+}
+inline Lanes to_float(Ints x) { return Lanes(_mm256_cvtepi32_ps(x.low), _mm256_cvtepi32_ps(x.high)); }
 
 }  // namespace
 }  // namespace edge

@@ -42,6 +42,11 @@ inline Lanes power_of_two(Lanes shifted) {
   __m512i exponent = _mm512_slli_epi32(_mm512_castps_si512(shifted.v), 23);
   return Lanes(_mm512_castsi512_ps(_mm512_add_epi32(exponent, _mm512_set1_epi32(0x3f800000))));
 }
+inline Lanes times_power(Lanes x, Lanes shifted) {
+  __m512i exponent = _mm512_slli_epi32(_mm512_castps_si512(shifted.v), 23);
+  return Lanes(_mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x.v), exponent)));
+}
+inline Lanes rounded(Lanes x) { return Lanes(_mm512_roundscale_ps(x.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)); }
 
 // The last three steps of the tree: 8 lanes to one.
 inline float sum_8_lanes(__m256 x) {
@@ -66,6 +71,26 @@ inline int32_t store_int8(Lanes x, int8_t *out) {
 }
 // The largest lane; exact in any order as long as no lane is a NaN.
 inline float largest_lane(Lanes x) { return _mm512_reduce_max_ps(x.v); }
+
+// 16 int32, or 16 pairs of int16.
+struct Ints {
+  __m512i v;
+  static Ints zero() { return {_mm512_setzero_si512()}; }
+  static Ints load(const int32_t *x) { return {_mm512_loadu_si512(x)}; }
+  static Ints all(int32_t x) { return {_mm512_set1_epi32(x)}; }
+  void store(int32_t *x) const { _mm512_storeu_si512(x, v); }
+};
+// In every lane sum + a's low * b's low + a's high * b's high.
+inline Ints dot_pairs(Ints sum, Ints a, Ints b) { return {_mm512_dpwssd_epi32(sum.v, a.v, b.v)}; }
+// The low 16 bits of two.
+inline Ints pairs_of(Lanes low, Lanes high) {
+  __m512i shifted = _mm512_slli_epi32(_mm512_castps_si512(high.v), 16);
+  return {_mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_castps_si512(low.v), shifted)};
+}
+inline void store_words(Lanes x, int16_t *out) {  // the low 16 bits of each
+  _mm256_storeu_si256(reinterpret_cast<__m256i *>(out), _mm512_cvtepi32_epi16(_mm512_castps_si512(x.v)));
+}
+inline Lanes to_float(Ints x) { return Lanes(_mm512_cvtepi32_ps(x.v)); }
 
 }  // namespace
 }  // namespace edge

@@ -1,8 +1,9 @@
 // Elementwise functions and 16-lane sums that give the same bits on every instruction set.
 //
 // Every function is a template over V: `float` here (the plain twins), `Lanes` of lanes_avx2.h and lanes_avx512.h (16
-// floats). A V has + - * /, and the overloads fused, larger, smaller, select_less, absolute, square_root and power_of_two
-// below. The build turns implicit contraction off, so that `a * b + c` rounds twice everywhere and `fused` once everywhere.
+// floats). A V has + - * /, and the overloads fused, larger, smaller, select_less, absolute, square_root, power_of_two
+// and times_power below. The build turns implicit contraction off, so that `a * b + c` rounds twice everywhere and `fused` once
+// everywhere.
 //
 // All of it sits in an anonymous namespace: files built for different instruction sets include this header, and the linker
 // must never pick an AVX-512 copy of an inline function for a caller that runs on less. For the same reason no std::
@@ -37,6 +38,9 @@ inline float absolute(float x) { return float_of(bits_of(x) & 0x7fffffffu); }
 inline float square_root(float x) { return __builtin_sqrtf(x); }
 // 2^n, n in -126..127, given n + ROUNDING as a float: its low mantissa bits are n.
 inline float power_of_two(float shifted) { return float_of((bits_of(shifted) << 23) + 0x3f800000u); }
+
+// x * 2^n likewise, for normal numbers.
+inline float times_power(float x, float shifted) { return float_of(bits_of(x) + (bits_of(shifted) << 23)); }
 
 // IEEE half precision, round to nearest even, subnormals kept, as vcvtph2ps and vcvtps2ph.
 inline float half_to_float(uint16_t half) {
@@ -100,6 +104,7 @@ inline float inverse_rms(const float *x, int32_t width, float epsilon) {
 }
 
 constexpr float ROUNDING = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, to nearest even
+inline float rounded(float x) { return (x + ROUNDING) - ROUNDING; }  // |x| < 2^22
 
 // e^x within 2 ulp (Cephes expf). Exactly 0 below -87, where results would turn subnormal, -infinity too; stays at
 // e^88.37 above 88.37; a NaN stays a NaN.

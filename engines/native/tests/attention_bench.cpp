@@ -6,6 +6,10 @@
 #include <cstdlib>
 #include <thread>
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 #include "attention_setup.h"
 
 namespace edge {
@@ -47,6 +51,16 @@ double fastest_round(int threads, int tasks, int rounds, Task task) {
   return best;
 }
 
+// Huge pages, as the engine's pool has them: scattered K and V otherwise measure page walks.
+void use_huge_pages(std::vector<uint8_t> &memory) {
+#if defined(__linux__)
+  constexpr uintptr_t HUGE_PAGE = 2 << 20;
+  const uintptr_t begin = (reinterpret_cast<uintptr_t>(memory.data()) + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+  const uintptr_t end = reinterpret_cast<uintptr_t>(memory.data() + memory.capacity()) / HUGE_PAGE * HUGE_PAGE;
+  if (begin < end) madvise(reinterpret_cast<void *>(begin), end - begin, MADV_HUGEPAGE);
+#endif
+}
+
 struct Bench {
   const AttentionKernels &kernels;
   const char *model;
@@ -59,10 +73,12 @@ struct Bench {
       : kernels(kernels),
         model(model),
         setup(with_layers(shape, context), {context}, 1),
-        pool(setup.pool_bytes),
         qkv(setup.x),
         out(size_t(setup.tokens) * shape.heads * shape.head_dim),
         scratch_floats(attend_scratch_floats(shape.head_dim) / 16 * 16 + 16) {
+    pool.reserve(setup.pool_bytes);
+    use_huge_pages(pool);
+    pool.resize(setup.pool_bytes);
     for (int layer = 0; layer < setup.shape.layers; ++layer) {
       qkv = setup.x;
       kernels.rotary(setup.rotary(pool, qkv, layer));

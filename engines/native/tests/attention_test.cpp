@@ -124,7 +124,7 @@ void expect_naive_softmax(Case &c, std::vector<uint8_t> &pool, const std::vector
   const int row = c.setup.first_row[seq] + position, kv_head = head / shape.group(), dim = shape.head_dim;
   const float *query = qkv.data() + row * shape.width() + head * dim;
   std::vector<double> sum(dim, 0.0);
-  double total = 0.0, largest = 0.0, scores[2048];
+  double total = 0.0, largest = 0.0, largest_value = 0.0, scores[2048];
   const int oldest = shape.window ? std::max(0, position - shape.window + 1) : 0;
   for (int pass = 0; pass < 2; ++pass) {
     for (int j = oldest; j <= position; ++j) {
@@ -137,15 +137,19 @@ void expect_naive_softmax(Case &c, std::vector<uint8_t> &pool, const std::vector
       if (pass == 0) continue;
       scores[j] = std::exp(score - largest);
       total += scores[j];
-      for (int d = 0; d < dim; ++d) sum[d] += scores[j] * half_to_float(values[j % PAGE_TOKENS * dim + d]);
+      for (int d = 0; d < dim; ++d) {
+        const double value = half_to_float(values[j % PAGE_TOKENS * dim + d]);
+        sum[d] += scores[j] * value;
+        largest_value = std::max(largest_value, std::fabs(value));
+      }
     }
   }
   for (int d = 0; d < dim; ++d) {
     const double expected = sum[d] / total, got = out[(int64_t(row) * shape.heads + head) * dim + d];
-    // Scores of saturated K are rounded at 1e-7 of their size; their exponent is then off by as much.
+    // Scores of saturated K are rounded at 1e-4 of their size; their exponent is then off by as much.
     if (std::fabs(largest) > 100.0) continue;
-    expect(std::fabs(got - expected) <= 2e-5 * (1.0 + std::fabs(expected)), "plain attention is %g, softmax says %g", got,
-           expected);
+    // Of V and of weights half a step of 1/127 and of 1/255 is lost; the weights' errors have either sign.
+    expect(std::fabs(got - expected) <= 0.015 * largest_value, "plain attention is %g, softmax says %g", got, expected);
   }
 }
 
