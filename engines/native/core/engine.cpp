@@ -68,7 +68,7 @@ Status Engine::run(const Step &step) {
     }
   }
   for (int32_t group = 0; group < plan_.shape.num_groups; ++group) {
-    plan_attention(plan_, step, group, team_.size(), &tasks_[group]);
+    plan_attention(plan_, step, group, team_.members(), &tasks_[group]);
   }
   team_.run(&Engine::enter, this);
   if (stop_[0] || stop_[1]) return {nullptr, -1, true};
@@ -130,7 +130,7 @@ void Engine::multiply(const Weight *const *weights, int32_t count, const Rows &x
                       bool add, Counter &counter) {
   int32_t total = 0;
   for (int32_t i = 0; i < count; ++i) total += divide_up(weights[i]->outputs, STRIP);
-  const int32_t chunk = strip_chunk(total, rows, team_.size());
+  const int32_t chunk = strip_chunk(total, rows, team_.members());
   int32_t begin, end;
   while (counter.take(total, chunk, &begin, &end)) {
     int32_t first = 0;  // strip of the concatenation at which weight i begins
@@ -203,7 +203,7 @@ void Engine::gated(const Op &op, Counter *counters) {
   params.activation = op.activation;
   params.row_end = rows;
   const int32_t strips = divide_up(params.gate->outputs, STRIP);
-  const int32_t chunk = strip_chunk(strips, rows, team_.size());
+  const int32_t chunk = strip_chunk(strips, rows, team_.members());
   while (counters[1].take(strips, chunk, &params.strip_begin, &params.strip_end)) kernels_->gated(params);
 }
 

@@ -1,9 +1,27 @@
 #include "team.h"
 
+#include <sched.h>
+
+#include <chrono>
 #include <system_error>
 
 namespace edge {
 namespace {
+
+constexpr int64_t LONG_WAIT_NS = 300'000;  // at a barrier: far more than members are apart when nobody disturbs them
+constexpr int64_t PAUSE_NS = 500'000;      // between two runs: a decode loop is back before, a chat that waits is not
+constexpr int LOADS_A_LOOK = 32;           // between two looks at the clock, which costs some 25 ns
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Those that this process may use: cpusets and taskset included.
+int usable_processors() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+  return static_cast<int>(std::thread::hardware_concurrency());
+}
 
 inline void relax() {
 #if defined(__x86_64__)
@@ -13,14 +31,29 @@ inline void relax() {
 #endif
 }
 
-constexpr int SPINS_AT_BARRIER = 4096;  // then yield: another process may have the processor that we wait for
-constexpr int SPINS_FOR_WORK = 16384;   // some 0.3 ms: longer than sampling a token, shorter than a pause in a chat
+// Whether `word` stopped being `seen` within so many nanoseconds.
+bool spin_while(const std::atomic<uint32_t> &word, uint32_t seen, int64_t ns) {
+  const auto changed = [&] {
+    for (int i = 0; i < LOADS_A_LOOK; ++i) {
+      if (word.load(std::memory_order_acquire) != seen) return true;
+      relax();
+    }
+    return false;
+  };
+  if (changed()) return true;
+  for (const int64_t start = now_ns(); now_ns() - start < ns;) {
+    if (changed()) return true;
+  }
+  return false;
+}
 
 }  // namespace
 
 Team::Team(int threads)
     : size_(threads < 1 ? 1 : threads),
-      spins_(size_ > static_cast<int>(std::thread::hardware_concurrency()) ? 0 : SPINS_AT_BARRIER) {
+      may_spin_(size_ <= usable_processors()),
+      seats_(new Seat[static_cast<size_t>(size_)]),
+      pace_(size_) {
   try {
     for (int thread = 1; thread < size_; ++thread) workers_.emplace_back(&Team::work, this, thread);
   } catch (const std::system_error &) {
@@ -33,8 +66,10 @@ Team::~Team() { stop(); }
 
 void Team::stop() {
   quit_.store(true, std::memory_order_relaxed);
-  started_.fetch_add(1, std::memory_order_release);
-  started_.notify_all();
+  for (size_t worker = 1; worker <= workers_.size(); ++worker) {
+    seats_[worker].runs.fetch_add(1, std::memory_order_release);
+    seats_[worker].runs.notify_one();
+  }
   for (std::thread &worker : workers_) worker.join();
   workers_.clear();
 }
@@ -42,23 +77,21 @@ void Team::stop() {
 void Team::run(void (*body)(void *, int), void *context) {
   body_ = body;
   context_ = context;
-  started_.fetch_add(1, std::memory_order_release);
-  started_.notify_all();
+  const int64_t start = now_ns();
+  for (int thread = 1; thread < members(); ++thread) {
+    seats_[thread].runs.fetch_add(1, std::memory_order_release);
+    seats_[thread].runs.notify_one();
+  }
   body(context, 0);
   barrier();
+  pace_.note(now_ns(), now_ns() - start, lost_ns_.load(std::memory_order_relaxed));
 }
 
 void Team::work(int thread) {
+  std::atomic<uint32_t> &runs = seats_[thread].runs;
   uint32_t seen = 0;
   while (true) {
-    int spins = 0;
-    while (started_.load(std::memory_order_acquire) == seen) {
-      if (++spins < SPINS_FOR_WORK) {
-        relax();
-      } else {
-        started_.wait(seen, std::memory_order_acquire);
-      }
-    }
+    if (!may_spin_ || !spin_while(runs, seen, PAUSE_NS)) runs.wait(seen, std::memory_order_acquire);
     ++seen;
     if (quit_.load(std::memory_order_relaxed)) return;
     body_(context_, thread);
@@ -66,22 +99,11 @@ void Team::work(int thread) {
   }
 }
 
-void Team::barrier() {
-  if (size_ == 1) return;
-  const uint32_t pass = released_.load(std::memory_order_acquire);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<uint32_t>(size_)) {
-    arrived_.store(0, std::memory_order_relaxed);
-    released_.store(pass + 1, std::memory_order_release);
-    return;
-  }
-  int spins = 0;
-  while (released_.load(std::memory_order_acquire) == pass) {
-    if (++spins < spins_) {
-      relax();
-    } else {
-      std::this_thread::yield();
-    }
-  }
+void Team::wait_for_others(uint32_t pass) {
+  if (may_spin_ && spin_while(released_, pass, LONG_WAIT_NS)) return;
+  const int64_t start = now_ns() - LONG_WAIT_NS;
+  released_.wait(pass, std::memory_order_acquire);
+  if (may_spin_) lost_ns_.fetch_add(now_ns() - start, std::memory_order_relaxed);
 }
 
 }  // namespace edge

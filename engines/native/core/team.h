@@ -1,14 +1,19 @@
-// A team of threads that enter one function together. Owns: its threads. Needs: nothing. Never: what the work is.
+// A team of threads that enter one function together. Owns: its threads, how many of them take part. Needs: pace.h. Never: what
+// the work is.
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <thread>
 #include <vector>
 
+#include "team_pace.h"
+
 namespace edge {
 
-// One worker fewer than `threads`: the caller of run() is thread 0. Workers spin for a moment after a run (the next
-// decode step is less than a millisecond away), then sleep.
+// One worker fewer than `threads`: the caller of run() is thread 0. Who waits spins for a moment, then sleeps, so that a thread
+// of ours which lost its processor to a neighbour finds another. Runs that lose much of their time that way have fewer members
+// (team_pace.h).
 class Team {
  public:
   // Where the system refuses a thread the team is empty: size() is 0 and nothing may be run.
@@ -18,24 +23,47 @@ class Team {
   Team &operator=(const Team &) = delete;
 
   int size() const { return size_; }
-  // Calls body(context, thread) on every thread of the team and returns when all of them have returned.
+  // Threads of the next run, or of the one under way: 0 .. members() - 1.
+  int members() const { return pace_.members(); }
+  // Calls body(context, thread) on every member and returns when all of them have returned.
   void run(void (*body)(void *context, int thread), void *context);
-  // Inside run(): returns once every thread of the team has called it.
-  void barrier();
+  // Inside run(): returns once every member has called it. Before that the last one to come calls `last`, alone.
+  template <class Last>
+  void barrier(Last last) {
+    // Both are read before this thread arrives: behind that the run may end, and the next have fewer members.
+    const int32_t all = members();
+    const uint32_t pass = released_.load(std::memory_order_relaxed);
+    if (all == 1) return last();
+    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 < all) return wait_for_others(pass);
+    last();
+    arrived_.store(0, std::memory_order_relaxed);
+    released_.store(pass + 1, std::memory_order_release);
+    released_.notify_all();
+  }
+  void barrier() {
+    barrier([] {});
+  }
 
  private:
+  // What a worker waits for; a cache line each, for every run changes those of its members.
+  struct alignas(64) Seat {
+    std::atomic<uint32_t> runs{0};  // that the worker was called to
+  };
   void work(int thread);
   void stop();
+  void wait_for_others(uint32_t pass);
 
   int size_;
-  const int spins_;  // at a barrier; 0 with more threads than processors, where the others must get to run
+  const bool may_spin_;  // not with more threads than processors, where the others must get to run
   std::vector<std::thread> workers_;
+  std::unique_ptr<Seat[]> seats_;  // by thread
   void (*body_)(void *, int) = nullptr;
   void *context_ = nullptr;
-  alignas(64) std::atomic<uint32_t> started_{0};   // runs begun; workers wait for it to change
-  alignas(64) std::atomic<uint32_t> arrived_{0};   // threads at the barrier
-  alignas(64) std::atomic<uint32_t> released_{0};  // barriers passed
+  TeamPace pace_;
   std::atomic<bool> quit_{false};
+  std::atomic<int64_t> lost_ns_{0};                // since the team began, by all who waited long
+  alignas(64) std::atomic<int32_t> arrived_{0};    // members at the barrier
+  alignas(64) std::atomic<uint32_t> released_{0};  // barriers passed
 };
 
 // Hands out [0, count) in chunks to whichever thread asks; one per phase of a step, reset between steps.
