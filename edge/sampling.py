@@ -1,5 +1,5 @@
-"""From a row of logits to a token. Owns: sampling parameters, the order of filters, random numbers. Needs: numpy.
-Never: requests, text.
+"""From a row of logits to a token. Owns: sampling parameters, the order of filters, random numbers. Needs: the native core,
+which looks at every logit; numpy for the few that are left. Never: requests, text.
 
 Order: repeat penalty, temperature, top-k, top-p, min-p. Random numbers are keyed by (seed, position), so a request with a
 seed gives the same answer whatever else is in the batch, and a preempted request goes on as if nothing had been.
@@ -12,6 +12,8 @@ import math
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -57,28 +59,53 @@ def sample(logits: np.ndarray, params: SamplingParams, history: Sequence[int], p
     holds those tokens and is only read for the repeat penalty. ExecutorError where the logits are not finite numbers
     (-inf is: a token that must not come), for what was computed is then worth nothing."""
     assert isinstance(params.seed, int), "draw the seed first"
-    scores = _penalised(logits, params.repeat_penalty, history)
-    best = int(scores.argmax())
-    top = float(scores[best])  # argmax stops at the first NaN, and finds an infinity of either sign that is the maximum
+    core = _core()
+    logits = _penalised(logits, params.repeat_penalty, history)
+    best, top = core.best_logit(logits)
     if not math.isfinite(top):
         raise ExecutorError(f"logits at position {position}: the largest is {top}. The engine computes wrongly: edge verify")
     if params.temperature == 0.0 or params.top_k == 1:
-        return best
-    # The best score becomes 0, so any temperature gives numbers, -inf among them but no NaN.
-    temperature = min(max(params.temperature, 1e-30), 1e30)
-    with np.errstate(over="ignore"):
-        scores = (scores - np.float32(top)) / np.float32(temperature)
-    ids, weights = _candidates(scores, params)
+        return int(best)
+    ids, weights = _candidates(_Scores(logits, top, min(max(params.temperature, 1e-30), 1e30)), params)
     return int(ids[_draw(weights, params.seed, position)])
 
 
 def logprob(logits: np.ndarray, token: int) -> float | None:
     """Natural log of the probability of `token` under `logits` float32 [vocabulary]; None where that is 0."""
-    top = float(logits.max())
-    with np.errstate(over="ignore"):
-        total = float(np.exp(logits - np.float32(top)).sum(dtype=np.float64))
-    value = float(logits[token]) - top - math.log(total)
+    top = _core().best_logit(logits)[1]
+    value = float(logits[token]) - top - math.log(_core().sum_exponentials(logits, top, 1.0))
     return value if math.isfinite(value) else None
+
+
+@cache
+def _core() -> Any:
+    from edge.executors.native import load_core
+
+    return load_core()
+
+
+@dataclass(frozen=True, slots=True)
+class _Scores:
+    """(logits - top) / temperature in float32, the best of them 0, so that any temperature gives numbers: -inf, but no NaN."""
+
+    logits: np.ndarray  # float32 [vocabulary]
+    top: float
+    temperature: float
+
+    def best(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Ids int32 and weights, exp(score), of the `count` best scores, best first; the lower id first where two are equal."""
+        ids, scores = np.empty(count, np.int32), np.empty(count, np.float32)
+        _core().best_scores(self.logits, self.top, self.temperature, ids, scores)
+        return ids, np.exp(scores)
+
+    def weight(self) -> float:
+        """Of all together."""
+        weight: float = _core().sum_exponentials(self.logits, self.top, self.temperature)
+        return weight
+
+    def all(self) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            return (self.logits - np.float32(self.top)) / np.float32(self.temperature)
 
 
 def _penalised(logits: np.ndarray, penalty: float, history: Sequence[int]) -> np.ndarray:
@@ -93,44 +120,33 @@ def _penalised(logits: np.ndarray, penalty: float, history: Sequence[int]) -> np
     return scores
 
 
-def _candidates(scores: np.ndarray, params: SamplingParams) -> tuple[np.ndarray, np.ndarray]:
-    """Ids and weights (not normalised) that pass the filters. Scores are logits / temperature, the best 0."""
-    if 0 < params.top_k < len(scores):
-        ids = _best(scores, params.top_k)
-        weights = np.exp(scores[ids])
+def _candidates(scores: _Scores, params: SamplingParams) -> tuple[np.ndarray, np.ndarray]:
+    """Ids and weights (not normalised) that pass the filters."""
+    if 0 < params.top_k < len(scores.logits):
+        ids, weights = scores.best(params.top_k)
         wanted = params.top_p * float(weights.sum(dtype=np.float64))
     elif params.top_p < 1.0:
-        wanted = params.top_p * float(np.exp(scores).sum(dtype=np.float64))
+        wanted = params.top_p * scores.weight()
         ids, weights = _nucleus(scores, wanted)
     else:
-        ids = np.flatnonzero(scores >= (math.log(params.min_p) if params.min_p > 0.0 else -math.inf))
-        return ids, np.exp(scores[ids])
+        values = scores.all()
+        ids = np.flatnonzero(values >= (math.log(params.min_p) if params.min_p > 0.0 else -math.inf))
+        return ids, np.exp(values[ids])
     keep = int(np.count_nonzero(weights >= params.min_p))
     if params.top_p < 1.0:
         keep = min(keep, _count_to(weights, wanted))
     return ids[:keep], weights[:keep]
 
 
-def _nucleus(scores: np.ndarray, wanted: float) -> tuple[np.ndarray, np.ndarray]:
-    """The best tokens, enough of them to weigh `wanted`. A few hundred nearly always do, and sorting all costs 20 ms."""
+def _nucleus(scores: _Scores, wanted: float) -> tuple[np.ndarray, np.ndarray]:
+    """The best tokens, enough of them to weigh `wanted`. A few hundred nearly always do, and all would have to be sorted."""
     count = 256
     while True:
-        count = min(count, len(scores))
-        ids = _best(scores, count)
-        weights = np.exp(scores[ids])
-        if count == len(scores) or float(weights.sum(dtype=np.float64)) >= wanted:
+        count = min(count, len(scores.logits))
+        ids, weights = scores.best(count)
+        if count == len(scores.logits) or float(weights.sum(dtype=np.float64)) >= wanted:
             return ids, weights
         count *= 16
-
-
-def _best(scores: np.ndarray, count: int) -> np.ndarray:
-    """Ids of the `count` best scores, best first; the lower id first where two are equal."""
-    if count < len(scores):
-        bar = np.partition(scores, len(scores) - count)[len(scores) - count]
-        ids = np.flatnonzero(scores >= bar)
-    else:
-        ids = np.arange(len(scores))
-    return ids[np.argsort(-scores[ids], kind="stable")[:count]]
 
 
 def _count_to(weights: np.ndarray, wanted: float) -> int:

@@ -14,6 +14,7 @@
 
 #include "binding_bench.h"
 #include "engine.h"
+#include "sample.h"
 
 namespace nb = nanobind;
 
@@ -154,6 +155,31 @@ void matmul(const std::string &isa, const Input<uint8_t, 1> &strips, const std::
                    (tensor.outputs + edge::STRIP - 1) / edge::STRIP});
 }
 
+void check_row(const Input<float, 1> &logits) {
+  if (logits.size() == 0 || logits.size() > INT32_MAX) throw std::invalid_argument("a row of logits is empty or too long");
+}
+
+std::tuple<int32_t, float> best_logit(const Input<float, 1> &logits) {
+  check_row(logits);
+  const edge::BestLogit best = edge::best_logit(logits.data(), static_cast<int64_t>(logits.size()));
+  return {best.id, best.value};
+}
+
+void best_scores(const Input<float, 1> &logits, float top, float temperature, const Output<int32_t, 1> &ids,
+                 const Output<float, 1> &values) {
+  check_row(logits);
+  if (ids.size() == 0 || ids.size() > logits.size() || values.size() != ids.size()) {
+    throw std::invalid_argument("best_scores: wants 1 to all of the scores, and as many ids as values");
+  }
+  edge::best_scores({logits.data(), static_cast<int64_t>(logits.size()), top, temperature}, static_cast<int64_t>(ids.size()),
+                    ids.data(), values.data());
+}
+
+double sum_exponentials(const Input<float, 1> &logits, float top, float temperature) {
+  check_row(logits);
+  return edge::sum_exponentials({logits.data(), static_cast<int64_t>(logits.size()), top, temperature});
+}
+
 std::vector<std::string> instruction_sets() {
   std::vector<std::string> names;
   const edge::Kernels *tables[edge::MAX_TABLES];
@@ -190,6 +216,10 @@ NB_MODULE(_core, m) {
   m.def("tensor_bytes", [](const std::vector<int64_t> &record) { return edge::tensor_bytes(read_record(record)); });
   m.def("matmul", &matmul, nb::arg("isa"), nb::arg("strips"), nb::arg("record"), nb::arg("x"),
         nb::arg("y").noconvert());  // a converted copy would take the results
+  m.def("best_logit", &best_logit, nb::arg("logits"), "The lowest id of the best logit, and its value: NaN where any is.");
+  m.def("best_scores", &best_scores, nb::arg("logits"), nb::arg("top"), nb::arg("temperature"), nb::arg("ids").noconvert(),
+        nb::arg("values").noconvert(), "The best of (logit - top) / temperature, as many as `ids` has room for, best first.");
+  m.def("sum_exponentials", &sum_exponentials, nb::arg("logits"), nb::arg("top"), nb::arg("temperature"));
   nb::class_<PyEngine>(m, "Engine")
       .def(nb::init<Input<uint8_t, 1>, const Input<int64_t, 2> &, const nb::bytes &, const std::vector<int32_t> &,
                     const std::vector<int32_t> &, const std::string &, int, Output<uint8_t, 1>>(),
