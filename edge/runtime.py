@@ -10,7 +10,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
 from types import TracebackType
 
 import numpy as np
@@ -36,7 +35,7 @@ from edge.scheduler.plan import plan
 from edge.scheduler.state import GiveUp, Nothing, Preempt, StepLimits, StepPlan
 from edge.session import Session
 from edge.spec import ModelSpec
-from edge.stats import PoolWatch, RuntimeStats
+from edge.stats import PoolWatch, RuntimeStats, StepCounts
 from edge.step import pack_step
 
 _log = logging.getLogger(__name__)
@@ -63,7 +62,7 @@ class Runtime:
         self._numbers = 0
         needed = fit_pool(spec, limits.max_context, limits.max_sequences, config.slab_bytes, chunk).pool_bytes
         self._watch = PoolWatch(pool_size.pool_bytes, needed, config.pool_warn_share)
-        self._stats = RuntimeStats(self._pool.counts())
+        self._counts = StepCounts()
 
     @classmethod
     def open(
@@ -205,7 +204,7 @@ class Runtime:
 
     @property
     def stats(self) -> RuntimeStats:
-        return replace(self._stats, pool=self._pool.counts())
+        return self._counts.with_pool(self._pool.counts())
 
     def check(self) -> None:
         """Asserts that every extent in use belongs to a sequence that is known here, and that the pool agrees with itself."""
@@ -216,9 +215,11 @@ class Runtime:
     def step(self) -> list[TokenEvent]:
         """Runs one step of the engine. The events since the last call; none while prompts are computed, or without requests."""
         with deferred_interrupts():
+            started = time.perf_counter()
             decision = self._plan()
             if isinstance(decision, StepPlan):
-                self._run(decision)
+                seconds = self._run(decision)
+                self._counts.loop_seconds += time.perf_counter() - started - seconds
             events, self._events = self._events, []
             return events
 
@@ -230,12 +231,12 @@ class Runtime:
                 self._queues.give_up(decision.owner)
             elif isinstance(decision, Preempt):
                 self._queues.preempt(decision.request)
-                self._stats = replace(self._stats, preemptions=self._stats.preemptions + 1)
+                self._counts.preemptions += 1
             else:
                 return decision
 
-    def _run(self, step_plan: StepPlan) -> None:
-        """Reserve, run, commit, sample. Pages that were reserved go back if the engine fails."""
+    def _run(self, step_plan: StepPlan) -> float:
+        """Reserve, run, commit, sample. Pages that were reserved go back if the engine fails. Seconds in the executor."""
         self._queues.admit(len(step_plan.admitted))
         requests = [self._queues.running(chunk.request) for chunk in step_plan.chunks]
         with self._pool.reserve(extents_of(self._groups, step_plan.pages)) as lease:
@@ -246,17 +247,18 @@ class Runtime:
             except ExecutorError as error:
                 for request in requests:
                     self._report(self._end(request, "error", error))
-                return
+                return time.perf_counter() - started
             seconds = time.perf_counter() - started
             lease.commit()
         for b, (request, chunk) in enumerate(zip(requests, step_plan.chunks, strict=True)):
             request.sequence.pages.commit(step.page_table[:, b], chunk.end)
-        self._stats = self._stats.with_step(step_plan, requests, self._groups, seconds)
+        self._counts.add_step(step_plan, requests, self._groups, seconds)
         if (news := self._watch.news(self._pool.used_bytes)) is not None:
             _log.warning(news)
         asking = [request for request, chunk in zip(requests, step_plan.chunks, strict=True) if chunk.is_last]
         for request, row in zip(asking, logits, strict=True):
             self._report(self._sample(request, row))
+        return seconds
 
     def _sample(self, request: Request, logits: np.ndarray) -> TokenEvent:
         """The next token of `request` from its row of logits, float32 [vocabulary]."""

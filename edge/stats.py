@@ -1,9 +1,10 @@
-"""What a runtime has done so far, in numbers. Owns: RuntimeStats, PoolWatch. Needs: a step's plan. Never: a clock, a log."""
+"""What a runtime has done so far, in numbers. Owns: RuntimeStats, StepCounts, PoolWatch. Needs: a step's plan.
+Never: a clock, a log."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from edge.pages.geometry import GroupPages
 from edge.pages.pool import PoolCounts
@@ -14,32 +15,59 @@ from edge.units import human_bytes
 
 @dataclass(frozen=True, slots=True)
 class RuntimeStats:
-    """Since the runtime was opened. The seconds of a step that mixes both kinds are shared by tokens."""
+    """Since the runtime was opened. The seconds are those of the executor; of a step that mixes both kinds they are shared by
+    tokens."""
 
     pool: PoolCounts
+    steps: int
+    prefill_tokens: int  # of prompts, and of answers that were computed again
+    prefill_seconds: float
+    decode_tokens: int
+    decode_seconds: float
+    loop_seconds: float  # of these steps outside the executor: planning, packing, sampling
+    preemptions: int
+    bytes_copied: int  # by page moves; the preset `exact` has none
+
+
+@dataclass(slots=True)
+class StepCounts:
+    """The same, as they grow: each step writes to them, so they are not frozen."""
+
     steps: int = 0
-    prefill_tokens: int = 0  # of prompts, and of answers that were computed again
+    prefill_tokens: int = 0
     prefill_seconds: float = 0.0
     decode_tokens: int = 0
     decode_seconds: float = 0.0
+    loop_seconds: float = 0.0
     preemptions: int = 0
-    bytes_copied: int = 0  # by page moves; the preset `exact` has none
+    bytes_copied: int = 0
 
-    def with_step(
+    def add_step(
         self, step_plan: StepPlan, requests: Sequence[Request], groups: tuple[GroupPages, ...], seconds: float
-    ) -> RuntimeStats:
-        """These figures and one more step; `requests` are those of its chunks, before they got their tokens."""
-        sizes = [chunk.end - chunk.start for chunk in step_plan.chunks]
-        decode = sum(size == 1 and bool(request.token_ids) for request, size in zip(requests, sizes, strict=True))
-        prefill = sum(sizes) - decode
-        return replace(
-            self,
-            steps=self.steps + 1,
-            prefill_tokens=self.prefill_tokens + prefill,
-            prefill_seconds=self.prefill_seconds + seconds * prefill / (prefill + decode),
-            decode_tokens=self.decode_tokens + decode,
-            decode_seconds=self.decode_seconds + seconds * decode / (prefill + decode),
-            bytes_copied=self.bytes_copied + sum(groups[move.group].extent(move.value).bytes for move in step_plan.page_moves),
+    ) -> None:
+        """A step that took the executor so long; `requests` are those of its chunks, before they got their tokens."""
+        tokens = decode = 0
+        for request, chunk in zip(requests, step_plan.chunks, strict=True):
+            tokens += chunk.end - chunk.start
+            decode += chunk.end - chunk.start == 1 and bool(request.token_ids)
+        self.steps += 1
+        self.prefill_tokens += tokens - decode
+        self.prefill_seconds += seconds * (tokens - decode) / tokens
+        self.decode_tokens += decode
+        self.decode_seconds += seconds * decode / tokens
+        self.bytes_copied += sum(groups[move.group].extent(move.value).bytes for move in step_plan.page_moves)
+
+    def with_pool(self, pool: PoolCounts) -> RuntimeStats:
+        return RuntimeStats(
+            pool=pool,
+            steps=self.steps,
+            prefill_tokens=self.prefill_tokens,
+            prefill_seconds=self.prefill_seconds,
+            decode_tokens=self.decode_tokens,
+            decode_seconds=self.decode_seconds,
+            loop_seconds=self.loop_seconds,
+            preemptions=self.preemptions,
+            bytes_copied=self.bytes_copied,
         )
 
 

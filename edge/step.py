@@ -12,6 +12,8 @@ from edge.pages.pool import Lease
 from edge.request import SequenceTokens
 from edge.scheduler.state import Chunk, PageMove
 
+_NO_MOVES = np.empty((0, 4), np.int32)
+
 
 def pack_step(
     chunks: Sequence[Chunk], moves: Sequence[PageMove], sequences: Sequence[SequenceTokens], lease: Lease
@@ -24,7 +26,7 @@ def pack_step(
         token_ids=np.array([token for part in tokens for token in part], np.int32),
         query_start=np.array(query_start, np.int32),
         kv_len=np.array([chunk.end for chunk in chunks], np.int32),
-        page_table=np.stack(tables, axis=1),
-        page_moves=np.array([(m.group, int(m.value), m.source, m.target) for m in moves], np.int32).reshape(-1, 4),
+        page_table=tables[0][:, None] if len(tables) == 1 else np.stack(tables, axis=1),
+        page_moves=np.array([(m.group, int(m.value), m.source, m.target) for m in moves], np.int32) if moves else _NO_MOVES,
         logit_rows=np.array([query_start[b + 1] - 1 for b, chunk in enumerate(chunks) if chunk.is_last], np.int32),
     )

@@ -14,7 +14,8 @@ class StepInput:  # the loop writes, executors read
 
     Sequence b owns rows query_start[b] .. query_start[b + 1] - 1 of `token_ids`. They stand at the absolute positions
     kv_len[b] - n .. kv_len[b] - 1 (n rows), and never lie on both sides of a seal border unless n is 1.
-    A page behind a group's window is -1 in the table and is not read.
+    A page behind a group's window is -1 in the table and is not read. The table may be the sequence's own, which later steps
+    change: read it while `run` lasts.
     """
 
     token_ids: np.ndarray  # [T]

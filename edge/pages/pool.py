@@ -94,6 +94,8 @@ class Pool:
 
     def reserve(self, extents: Counter[ExtentKind]) -> Lease:
         """A lease of all of these extents. BudgetError, and nothing changed, where they do not fit."""
+        if not extents:
+            return Lease(self, {})
         missing = slabs_missing(extents, self._free_extents, self.size.slab_bytes)
         if missing > len(self._free_slabs):
             raise BudgetError(

@@ -37,6 +37,8 @@ class SequencePages:
 
     def missing_until(self, length: int, chunk_tokens: int) -> tuple[int, ...]:
         """Pages of each layer group beyond those held that the way to `length` tokens takes at most, chunk by chunk."""
+        if not self.missing(length):
+            return (0,) * len(self._groups)
         return tuple(
             max(0, min(peak_pages(group.window, length, chunk_tokens) - (self._end - first), self.missing(length)))
             for group, first in zip(self._groups, self._first, strict=True)
@@ -47,7 +49,10 @@ class SequencePages:
         return sum(self._end - first for first in self._first)
 
     def place(self, length: int, lease: Lease) -> np.ndarray:
-        """Words int32 [groups, max_pages, 2] of the state with `length` tokens; new pages are taken from `lease`."""
+        """Words int32 [groups, max_pages, 2] of the state with `length` tokens; new pages are taken from `lease`. Not to be
+        written to: without new pages, as in most steps, they are the sequence's own."""
+        if not self.missing(length):
+            return self._words
         words = self._words.copy()
         for index in range(self._end, pages_for(length)):
             for group, pages in enumerate(self._groups):
@@ -57,8 +62,9 @@ class SequencePages:
 
     def commit(self, words: np.ndarray, length: int) -> None:
         """Adopts what `place` gave for this length, then frees the pages that no later query sees."""
-        self._words[:] = words
-        self._end = max(self._end, pages_for(length))
+        if self.missing(length):
+            self._words[:] = words
+            self._end = pages_for(length)
         self.length = length
         for group, pages in enumerate(self._groups):
             first = first_page(pages.window, length)

@@ -34,6 +34,8 @@ def plan(state: State, limits: StepLimits) -> Decision:
 def _admit(state: State, limits: StepLimits) -> tuple[RequestState, ...] | GiveUp:
     """Waiting requests that may start: all tokens known of them and of the running ones must find room. To ask for the next
     step only would admit requests that are preempted before their prompt is done."""
+    if not state.waiting:
+        return ()
     places = (1 if state.alone else limits.max_sequences) - len(state.running)
     promised = _sum_pages(state, state.running)
     admitted: list[RequestState] = []
@@ -42,7 +44,7 @@ def _admit(state: State, limits: StepLimits) -> tuple[RequestState, ...] | GiveU
         if not state.room.holds(promised):
             break
         admitted.append(request)
-    if admitted or not places or not state.waiting:
+    if admitted or not places:
         return tuple(admitted)
     # The head of the queue does not fit: whoever holds pages without computing gives them up, one after the other.
     head = state.waiting[0].owner

@@ -26,9 +26,10 @@ def make_pool() -> Pool:
 def grow(pool: Pool, pages: SequencePages, length: int, groups: tuple[GroupPages, ...] = GROUPS) -> np.ndarray:
     with pool.reserve(extents_of(groups, (pages.missing(length),) * len(groups))) as lease:
         words = pages.place(length, lease)
+        seen = words.copy()  # by the step; what is behind a window goes when it commits
         lease.commit()
     pages.commit(words, length)
-    return words
+    return seen
 
 
 def held_pages(words: np.ndarray) -> list[list[int]]:

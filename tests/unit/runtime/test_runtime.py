@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -163,3 +164,15 @@ def test_cut_points_of_a_prompt_reach_the_scheduler(bench_of: BenchOf) -> None:
     bench = bench_of()
     assert bench.runtime.submit(prompt(300), GREEDY, 5, cuts=[200, 60]).cuts == (60, 200)
     bench.finish()
+
+
+def test_the_time_of_a_step_is_split_into_executor_and_loop(bench_of: BenchOf) -> None:
+    bench = bench_of()
+    bench.executor.before_run = lambda step: time.sleep(0.01)
+    bench.runtime.submit([3, 4, 5], GREEDY, 3)
+    start = time.perf_counter()
+    bench.finish()
+    took, stats = time.perf_counter() - start, bench.runtime.stats
+    inside = stats.prefill_seconds + stats.decode_seconds
+    assert (stats.steps, stats.prefill_tokens, stats.decode_tokens) == (3, 3, 2)
+    assert inside >= 0.03 and 0 < stats.loop_seconds <= took - inside
