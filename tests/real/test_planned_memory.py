@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-TOLERANCE = 0.10  # of what was used
+TOLERANCE = 0.05  # of what was used
 CONTEXTS = (512, 2048, 8192)
 
 
