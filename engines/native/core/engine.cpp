@@ -84,11 +84,11 @@ void Engine::work(int thread) {
     Counter *counters = &counters_[i * PHASES];
     switch (op.code) {
       case OpCode::embed: embed(op, counters); break;
-      case OpCode::project: project(op, counters); break;
+      case OpCode::project: project(op, counters, thread); break;
       case OpCode::attend: attend(op, counters, thread); break;
-      case OpCode::add: add(op, counters); break;
-      case OpCode::gated: gated(op, counters); break;
-      case OpCode::head: head(op, counters); break;
+      case OpCode::add: add(op, counters, thread); break;
+      case OpCode::gated: gated(op, counters, thread); break;
+      case OpCode::head: head(op, counters, thread); break;
     }
     // Two slots in turn: a slot is written again only behind a barrier that everybody reached after reading it.
     bool &stop = stop_[i % 2];
@@ -103,30 +103,46 @@ void Engine::embed(const Op &op, Counter *counters) {
   while (counters[0].take(step_->num_tokens, 8, &params.row_begin, &params.row_end)) kernels_->embed(params);
 }
 
-Rows Engine::rows_from(const float *x, int64_t stride, int32_t width, const Op &op, bool normed, int32_t rows,
-                       Counter &counter) {
+InputRows Engine::rows_from(const Source &source, const Op &op, int32_t rows, Counter &counter, int thread) {
   bool plain = false, quantised = false;
   for (const int32_t index : {op.weight0, op.weight1, op.weight2}) {
     if (index == NO_TENSOR) continue;
     (plan_.weights[index].kind == WeightKind::fp16 ? plain : quantised) = true;
   }
-  Rows out = space_.rows;
-  out.inputs = static_cast<int32_t>(align_up(width, STEP));
+  const bool own = rows <= OWN_ROWS;
+  InputRows out = own ? space_.own : space_.shared;
+  out.quantised.inputs = static_cast<int32_t>(align_up(source.width, STEP));
+  if (own) {
+    out.quantised.steps += thread * OWN_ROWS * space_.plain_stride / STEP;
+    if (out.plain) out.plain += thread * OWN_ROWS * space_.plain_stride;
+  }
   NormParams params{};
-  params.x = x;
-  params.stride = stride;
-  params.weight = normed ? plan_.vectors[op.norm] : nullptr;
-  params.width = width;
+  params.stride = source.width;
+  params.weight = source.normed ? plan_.vectors[op.norm] : nullptr;
+  params.width = source.width;
   params.epsilon = op.epsilon;
-  params.quantised = quantised ? &out : nullptr;
-  params.plain = plain ? space_.plain : nullptr;
+  params.quantised = quantised ? &out.quantised : nullptr;
+  params.plain = plain ? out.plain : nullptr;
   params.plain_stride = space_.plain_stride;
-  while (counter.take(rows, 8, &params.row_begin, &params.row_end)) kernels_->norm(params);
+  const auto prepare = [&](int32_t begin, int32_t end) {
+    for (params.row_begin = begin; params.row_begin < end; params.row_begin = params.row_end) {
+      const int64_t skipped = source.which ? source.which[params.row_begin] - params.row_begin : 0;
+      params.x = source.x + skipped * source.width;
+      params.row_end = source.which ? params.row_begin + 1 : end;
+      kernels_->norm(params);
+    }
+  };
+  if (own) {
+    prepare(0, rows);
+    return out;
+  }
+  int32_t begin, end;
+  while (counter.take(rows, 8, &begin, &end)) prepare(begin, end);
   team_.barrier();
   return out;
 }
 
-void Engine::multiply(const Weight *const *weights, int32_t count, const Rows &x, int32_t rows, float *y, int64_t y_stride,
+void Engine::multiply(const Weight *const *weights, int32_t count, const InputRows &x, int32_t rows, float *y, int64_t y_stride,
                       bool add, Counter &counter) {
   int32_t total = 0;
   for (int32_t i = 0; i < count; ++i) total += divide_up(weights[i]->outputs, STRIP);
@@ -139,8 +155,8 @@ void Engine::multiply(const Weight *const *weights, int32_t count, const Rows &x
       const int32_t strips = divide_up(weights[i]->outputs, STRIP);
       MatmulParams params{};
       params.weight = weights[i];
-      params.quantised = &x;
-      params.plain = space_.plain;
+      params.quantised = &x.quantised;
+      params.plain = x.plain;
       params.plain_stride = space_.plain_stride;
       params.y = y + column;
       params.y_stride = y_stride;
@@ -155,15 +171,16 @@ void Engine::multiply(const Weight *const *weights, int32_t count, const Rows &x
   }
 }
 
-void Engine::project(const Op &op, Counter *counters) {
+void Engine::project(const Op &op, Counter *counters, int thread) {
   const int32_t rows = step_->num_tokens;
   const int64_t width = plan_.shape.qkv_width();
   const bool biased = op.bias != NO_TENSOR;
   int32_t begin, end;
-  while (biased && counters[2].take(rows, 8, &begin, &end)) {  // the product is added to it; rows_from ends at a barrier
+  while (biased && counters[2].take(rows, 8, &begin, &end)) {  // the product is added to it
     for (int32_t row = begin; row < end; ++row) std::copy_n(plan_.vectors[op.bias], width, space_.qkv + row * width);
   }
-  const Rows x = rows_from(space_.hidden, plan_.shape.hidden_size, plan_.shape.hidden_size, op, true, rows, counters[0]);
+  const InputRows x = rows_from({space_.hidden, plan_.shape.hidden_size, true, nullptr}, op, rows, counters[0], thread);
+  if (biased && rows <= OWN_ROWS) team_.barrier();
   const Weight *weights[3];
   int32_t count = 0;
   for (const int32_t index : {op.weight0, op.weight1, op.weight2}) {
@@ -172,31 +189,31 @@ void Engine::project(const Op &op, Counter *counters) {
   multiply(weights, count, x, rows, space_.qkv, width, biased, counters[1]);
 }
 
-void Engine::add(const Op &op, Counter *counters) {
+void Engine::add(const Op &op, Counter *counters, int thread) {
   const int32_t rows = step_->num_tokens, hidden = plan_.shape.hidden_size;
   const bool from_attention = op.input == Input::attention;
   const float *x = from_attention ? space_.attention : space_.feed_forward;
   const int32_t width = from_attention ? plan_.shape.num_heads * plan_.shape.head_dim : plan_.shape.intermediate_size;
-  const Rows quantised = rows_from(x, width, width, op, false, rows, counters[0]);
+  const InputRows input = rows_from({x, width, false, nullptr}, op, rows, counters[0], thread);
   const Weight *weight = &plan_.weights[op.weight0];
   if (op.post_norm == NO_TENSOR) {
-    multiply(&weight, 1, quantised, rows, space_.hidden, hidden, true, counters[1]);
+    multiply(&weight, 1, input, rows, space_.hidden, hidden, true, counters[1]);
     return;
   }
-  multiply(&weight, 1, quantised, rows, space_.extra, hidden, false, counters[1]);
+  multiply(&weight, 1, input, rows, space_.extra, hidden, false, counters[1]);
   team_.barrier();
   AddNormParams params{space_.extra, hidden, space_.hidden, hidden, plan_.vectors[op.post_norm], hidden, op.epsilon, 0, 0};
   while (counters[2].take(rows, 8, &params.row_begin, &params.row_end)) kernels_->add_norm(params);
 }
 
-void Engine::gated(const Op &op, Counter *counters) {
+void Engine::gated(const Op &op, Counter *counters, int thread) {
   const int32_t rows = step_->num_tokens;
-  const Rows x = rows_from(space_.hidden, plan_.shape.hidden_size, plan_.shape.hidden_size, op, true, rows, counters[0]);
+  const InputRows x = rows_from({space_.hidden, plan_.shape.hidden_size, true, nullptr}, op, rows, counters[0], thread);
   GatedParams params{};
   params.gate = &plan_.weights[op.weight0];
   params.up = &plan_.weights[op.weight1];
-  params.quantised = &x;
-  params.plain = space_.plain;
+  params.quantised = &x.quantised;
+  params.plain = x.plain;
   params.plain_stride = space_.plain_stride;
   params.y = space_.feed_forward;
   params.y_stride = plan_.shape.intermediate_size;
@@ -207,24 +224,17 @@ void Engine::gated(const Op &op, Counter *counters) {
   while (counters[1].take(strips, chunk, &params.strip_begin, &params.strip_end)) kernels_->gated(params);
 }
 
-void Engine::head(const Op &op, Counter *counters) {
+void Engine::head(const Op &op, Counter *counters, int thread) {
   const int32_t rows = step_->num_logit_rows, hidden = plan_.shape.hidden_size;
   if (rows == 0) return;
-  int32_t begin, end;
-  while (counters[0].take(rows, 8, &begin, &end)) {
-    for (int32_t row = begin; row < end; ++row) {
-      std::memcpy(space_.logit_hidden + static_cast<int64_t>(row) * hidden,
-                  space_.hidden + static_cast<int64_t>(step_->logit_rows[row]) * hidden, static_cast<size_t>(hidden) * 4);
-    }
-  }
-  team_.barrier();
-  const Rows x = rows_from(space_.logit_hidden, hidden, hidden, op, true, rows, counters[1]);
+  const InputRows x = rows_from({space_.hidden, hidden, true, step_->logit_rows}, op, rows, counters[0], thread);
   const Weight *weight = &plan_.weights[op.weight0];
-  multiply(&weight, 1, x, rows, step_->logits, plan_.shape.vocab_size, false, counters[2]);
+  multiply(&weight, 1, x, rows, step_->logits, plan_.shape.vocab_size, false, counters[1]);
   if (op.soft_cap == 0.0f) return;
   team_.barrier();
+  int32_t begin, end;
   const int64_t vocabulary = plan_.shape.vocab_size;
-  while (counters[3].take(rows, 1, &begin, &end))
+  while (counters[2].take(rows, 1, &begin, &end))
     kernels_->soft_cap(step_->logits + begin * vocabulary, vocabulary, op.soft_cap);
 }
 

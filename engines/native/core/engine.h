@@ -11,6 +11,14 @@
 
 namespace edge {
 
+// Rows of a buffer that a product reads: row r is at x + which[r] * width, or x + r * width without `which`.
+struct Source {
+  const float *x;
+  int32_t width;
+  bool normed;
+  const int32_t *which;
+};
+
 class Engine {
  public:
   // `weights` is a mapping of the file. On a bad record the status names the tensor or op.
@@ -31,16 +39,17 @@ class Engine {
   void fill_rotary(Counter &counter);
   // Each op below is run by every thread at once and shares its parts out through the op's own counters.
   void embed(const Op &op, Counter *counters);
-  void project(const Op &op, Counter *counters);
+  void project(const Op &op, Counter *counters, int thread);
   void attend(const Op &op, Counter *counters, int thread);
-  void add(const Op &op, Counter *counters);
-  void gated(const Op &op, Counter *counters);
-  void head(const Op &op, Counter *counters);
+  void add(const Op &op, Counter *counters, int thread);
+  void gated(const Op &op, Counter *counters, int thread);
+  void head(const Op &op, Counter *counters, int thread);
   void move_pages(const Op &op, Counter &counter);
-  // rms_norm where op.norm is given, then the row forms that the weights want; ends at a barrier.
-  Rows rows_from(const float *x, int64_t stride, int32_t width, const Op &op, bool normed, int32_t rows, Counter &counter);
-  void multiply(const Weight *const *weights, int32_t count, const Rows &x, int32_t rows, float *y, int64_t y_stride, bool add,
-                Counter &counter);
+  // rms_norm where op.norm is given, then the row forms that the weights want. Few rows are made by every thread for itself,
+  // many are shared out and end at a barrier.
+  InputRows rows_from(const Source &source, const Op &op, int32_t rows, Counter &counter, int thread);
+  void multiply(const Weight *const *weights, int32_t count, const InputRows &x, int32_t rows, float *y, int64_t y_stride,
+                bool add, Counter &counter);
   LayerPages pages(const Op &op) const;
 
   const Limits limits_;

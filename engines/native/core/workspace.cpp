@@ -1,6 +1,7 @@
 #include "workspace.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "sizes.h"
 
@@ -46,9 +47,10 @@ Workspace lay_out(uint8_t *base, const std::vector<TensorRecord> &tensors, const
   space.attention = layout.take<float>(tokens * heads * dim);
   space.feed_forward = layout.take<float>(tokens * shape.intermediate_size);
   space.extra = layout.take<float>(tokens * shape.hidden_size);
-  space.logit_hidden = layout.take<float>(static_cast<int64_t>(limits.max_logit_rows) * shape.hidden_size);
-  space.rows.steps = layout.take<RowStep>(rows * widest / STEP);
-  if (plain) space.plain = layout.take<float>(rows * widest);
+  for (auto [input, count] : {std::pair{&space.shared, rows}, std::pair{&space.own, int64_t{threads} * OWN_ROWS}}) {
+    input->quantised.steps = layout.take<RowStep>(count * widest / STEP);
+    if (plain) input->plain = layout.take<float>(count * widest);
+  }
   space.plain_stride = widest;
   const int64_t rotary = static_cast<int64_t>(distinct_rotaries(ops).size()) * tokens * dim / 2;
   space.cosines = layout.take<float>(rotary);

@@ -7,10 +7,19 @@ namespace edge {
 // Rows up to which a sequence that is alone in a step shares its attention blocks out over threads, through partials.
 constexpr int32_t DECODE_TOKENS = 8;
 
-struct Workspace {
-  float *hidden, *qkv, *attention, *feed_forward, *extra, *logit_hidden;
-  Rows rows;
+// Rows up to which every thread prepares the inputs of a product for itself: that takes less time than a barrier.
+constexpr int32_t OWN_ROWS = 2;
+
+// Inputs of a product, in the forms that its weights want.
+struct InputRows {
+  Rows quantised;
   float *plain;  // fp32 rows for fp16 weights; null where the plan has none
+};
+
+struct Workspace {
+  float *hidden, *qkv, *attention, *feed_forward, *extra;
+  InputRows shared;
+  InputRows own;  // OWN_ROWS rows a thread, one thread's behind the other's
   int64_t plain_stride;
   float *cosines, *sines;  // [distinct inv_freq][max_step_tokens][head_dim / 2]
   int32_t *row_seq, *row_pos;
