@@ -76,9 +76,9 @@ void multiply_keys(const uint16_t *page, int dim, const float *factors, const in
       }
 #pragma GCC unroll 4
       for (int i = 0; i < NARROW_TOKENS; ++i) {
-        const Ints keys = steps_of_pair(from + 16 * i, factor[i], from + PAGE_TOKENS + 16 * i, factor[i]);
+        const WordPairs keys = steps_of_pair(from + 16 * i, factor[i], from + PAGE_TOKENS + 16 * i, factor[i]);
 #pragma GCC unroll 8
-        for (int r = 0; r < ROWS; ++r) found[r][i] = dot_pairs(found[r][i], keys, Ints::all(queries[r * dim / 2 + pair]));
+        for (int r = 0; r < ROWS; ++r) found[r][i] = dot_pairs(found[r][i], keys, WordPairs::all(queries[r * dim / 2 + pair]));
       }
     }
 #pragma GCC unroll 8
@@ -115,10 +115,10 @@ void multiply_values(const ValuePages &values, int dim, int d, const int32_t *we
       const Lanes low(factors[2 * pair]), high(factors[2 * pair + 1]);
 #pragma GCC unroll 4
       for (int i = 0; i < CHANNELS; ++i) {
-        const Ints both = steps_of_pair(from + 16 * i, low, from + dim + 16 * i, high);
+        const WordPairs both = steps_of_pair(from + 16 * i, low, from + dim + 16 * i, high);
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; ++r) {
-          found[r][i] = dot_pairs(found[r][i], both, Ints::all(pairs[r * BLOCK_TOKENS / 2 + pair]));
+          found[r][i] = dot_pairs(found[r][i], both, WordPairs::all(pairs[r * BLOCK_TOKENS / 2 + pair]));
         }
       }
     }

@@ -1,31 +1,56 @@
 // Rotary and paged attention on NEON.
+#include "attention.h"
 #include "lanes_neon.h"
 #include "tables.h"
 
 namespace edge {
 namespace {
 
-struct Register {
-  struct V {
-    float32x4_t low, high;
-  };
-  static constexpr int FLOATS = 8, ROWS = 6;
-  static V zero() { return broadcast(0.0f); }
-  static V broadcast(const float *x) { return broadcast(*x); }
-  static V load(const float *x) { return {vld1q_f32(x), vld1q_f32(x + 4)}; }
-  static V load(const uint16_t *x) {
-    const float16x8_t halves = vreinterpretq_f16_u16(vld1q_u16(x));
-    return {vcvt_f32_f16(vget_low_f16(halves)), vcvt_high_f32_f16(halves)};
-  }
-  static V fma(V a, V b, V c) { return {vfmaq_f32(c.low, a.low, b.low), vfmaq_f32(c.high, a.high, b.high)}; }
-  static void store(float *x, V v) {
-    vst1q_f32(x, v.low);
-    vst1q_f32(x + 4, v.high);
-  }
+// Of many rows, 4 tokens or channels by 16 rows; of few rows, up to 8, 16 tokens and 16 channels at a time.
+constexpr int WIDE_COUNT = 4, WIDE_REGISTERS = 1, NARROW_ROWS = 8, NARROW_TOKENS = 1, NARROW_CHANNELS = 1;
 
- private:
-  static V broadcast(float x) { return {vdupq_n_f32(x), vdupq_n_f32(x)}; }
-};
+uint16x8_t magnitudes(const uint16_t *x) { return vandq_u16(vld1q_u16(x), vdupq_n_u16(0x7fff)); }
+
+// 8 magnitudes of fp16 as floats.
+void store_finite(uint16x8_t v, float *x) {
+  const float16x8_t finite = vreinterpretq_f16_u16(vandq_u16(v, vcltq_u16(v, vdupq_n_u16(0x7c00))));
+  vst1q_f32(x, vcvt_f32_f16(vget_low_f16(finite)));
+  vst1q_f32(x + 4, vcvt_high_f32_f16(finite));
+}
+
+void largest_of_columns(const uint16_t *page, int dim, float *x) {
+  uint16x8_t most[4] = {vdupq_n_u16(0), vdupq_n_u16(0), vdupq_n_u16(0), vdupq_n_u16(0)};
+  for (int d = 0; d < dim; ++d, page += PAGE_TOKENS) {
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) most[i] = vmaxq_u16(most[i], magnitudes(page + 8 * i));
+  }
+  for (int i = 0; i < 4; ++i) store_finite(most[i], x + 8 * i);
+}
+
+// A tree over 8 rows: one number a row.
+uint16x8_t largest_of_8_rows(const uint16_t *rows, int dim) {
+  uint16x8_t most[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i, rows += dim) {
+    uint16x8_t other = magnitudes(rows + 8);
+    most[i] = magnitudes(rows);
+    for (int d = 16; d < dim; d += 16) {
+      most[i] = vmaxq_u16(most[i], magnitudes(rows + d));
+      other = vmaxq_u16(other, magnitudes(rows + d + 8));
+    }
+    most[i] = vmaxq_u16(most[i], other);
+  }
+#pragma GCC unroll 3
+  for (int count = 4; count; count /= 2) {
+#pragma GCC unroll 4
+    for (int i = 0; i < count; ++i) most[i] = vpmaxq_u16(most[2 * i], most[2 * i + 1]);
+  }
+  return most[0];
+}
+
+void largest_of_rows(const uint16_t *page, int dim, float *x) {
+  for (int row = 0; row < PAGE_TOKENS; row += 8) store_finite(largest_of_8_rows(page + row * dim, dim), x + row);
+}
 
 }  // namespace
 }  // namespace edge
@@ -36,9 +61,7 @@ struct Register {
 namespace edge::neon {
 
 void rotary(const RotaryParams &p) { rotary_lanes(p); }
-void attend(const AttendParams &p) {
-  is_tiled(p.pages.head_dim, p.pages.num_heads, p.pages.num_kv_heads) ? attend_tiled(p) : plain::attend(p);
-}
-void merge(const MergeParams &p) { is_tiled(p.head_dim, p.num_heads, p.num_kv_heads) ? merge_tiled(p) : plain::merge(p); }
+void attend(const AttendParams &p) { is_tiled(p.pages.head_dim) ? attend_tiled(p) : plain::attend(p); }
+void merge(const MergeParams &p) { is_tiled(p.head_dim) ? merge_tiled(p) : plain::merge(p); }
 
 }  // namespace edge::neon

@@ -1,5 +1,5 @@
-// fp16 pages and fp32 queries as integers and their scales, for any SIMD instruction set. Include it behind `Lanes` and `Ints`
-// (lanes_*.h) and
+// fp16 pages and fp32 queries as integers and their scales, for any SIMD instruction set. Include it behind `Lanes`, `Ints` and
+// `WordPairs` (lanes_*.h) and
 //   constexpr int WIDE_COUNT, WIDE_REGISTERS;                    // see attention_wide.h
 //   constexpr int NARROW_ROWS, NARROW_TOKENS, NARROW_CHANNELS;   // see attention_narrow.h
 //   // The largest |x| of every column of fp16 [D][32], of every row of [32][D]; D a multiple of 16. Infinities and NaNs make
@@ -34,7 +34,7 @@ inline void scale_values(const uint16_t *page, int dim, float *scales, float *fa
 }
 
 // Two channels of 16 tokens of K, or two tokens of 16 channels of V.
-inline Ints steps_of_pair(const uint16_t *low, Lanes low_factor, const uint16_t *high, Lanes high_factor) {
+inline WordPairs steps_of_pair(const uint16_t *low, Lanes low_factor, const uint16_t *high, Lanes high_factor) {
   return pairs_of(in_steps(Lanes::load_half(low), low_factor), in_steps(Lanes::load_half(high), high_factor));
 }
 

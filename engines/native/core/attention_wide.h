@@ -22,12 +22,12 @@ __attribute__((noinline)) void multiply_rows(int steps, const int32_t *ones, int
     for (int r = 0; r < WIDE_REGISTERS; ++r) sums[i][r] = Ints::zero();
   }
   for (int step = 0; step < steps; ++step, ones += ones_step, rows += WIDE_ROWS) {
-    Ints loaded[WIDE_REGISTERS];
+    WordPairs loaded[WIDE_REGISTERS];
 #pragma GCC unroll 2
-    for (int r = 0; r < WIDE_REGISTERS; ++r) loaded[r] = Ints::load(rows + 16 * r);
+    for (int r = 0; r < WIDE_REGISTERS; ++r) loaded[r] = WordPairs::load(rows + 16 * r);
 #pragma GCC unroll 8
     for (int i = 0; i < WIDE_COUNT; ++i) {
-      const Ints one = Ints::all(ones[i]);
+      const auto one = WordPairs::all(ones[i]);
 #pragma GCC unroll 2
       for (int r = 0; r < WIDE_REGISTERS; ++r) sums[i][r] = dot_pairs(sums[i][r], one, loaded[r]);
     }

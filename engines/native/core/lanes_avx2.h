@@ -127,6 +127,7 @@ struct Ints {
     _mm256_storeu_si256(reinterpret_cast<__m256i *>(x + 8), high);
   }
 };
+using WordPairs = Ints;
 // In every lane sum + a's low * b's low + a's high * b's high.
 inline Ints dot_pairs(Ints sum, Ints a, Ints b) {
   return {_mm256_add_epi32(sum.low, _mm256_madd_epi16(a.low, b.low)),
@@ -136,7 +137,7 @@ inline Ints dot_pairs(Ints sum, Ints a, Ints b) {
 inline __m256i pairs_of(__m256 low, __m256 high) {
   return _mm256_blend_epi16(_mm256_castps_si256(low), _mm256_slli_epi32(_mm256_castps_si256(high), 16), 0xaa);
 }
-inline Ints pairs_of(Lanes low, Lanes high) { return {pairs_of(low.low, high.low), pairs_of(low.high, high.high)}; }
+inline WordPairs pairs_of(Lanes low, Lanes high) { return {pairs_of(low.low, high.low), pairs_of(low.high, high.high)}; }
 inline void store_words(Lanes x, int16_t *out) {  // the low 16 bits of each
   const __m256i mask = _mm256_set1_epi32(0xffff);
   const __m256i mixed = _mm256_packus_epi32(_mm256_and_si256(_mm256_castps_si256(x.low), mask),

@@ -80,10 +80,11 @@ struct Ints {
   static Ints all(int32_t x) { return {_mm512_set1_epi32(x)}; }
   void store(int32_t *x) const { _mm512_storeu_si512(x, v); }
 };
+using WordPairs = Ints;
 // In every lane sum + a's low * b's low + a's high * b's high.
 inline Ints dot_pairs(Ints sum, Ints a, Ints b) { return {_mm512_dpwssd_epi32(sum.v, a.v, b.v)}; }
 // The low 16 bits of two.
-inline Ints pairs_of(Lanes low, Lanes high) {
+inline WordPairs pairs_of(Lanes low, Lanes high) {
   __m512i shifted = _mm512_slli_epi32(_mm512_castps_si512(high.v), 16);
   return {_mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_castps_si512(low.v), shifted)};
 }

@@ -85,6 +85,16 @@ inline Lanes power_of_two(Lanes shifted) {
   return each(shifted, [](float32x4_t v) { return power_of_two(v); });
 }
 
+inline float32x4_t times_power(float32x4_t x, float32x4_t shifted) {
+  return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(x), vshlq_n_s32(vreinterpretq_s32_f32(shifted), 23)));
+}
+inline Lanes times_power(Lanes x, Lanes shifted) {
+  return each(x, shifted, [](float32x4_t u, float32x4_t v) { return times_power(u, v); });
+}
+inline Lanes rounded(Lanes x) {
+  return each(x, [](float32x4_t v) { return vrndnq_f32(v); });
+}
+
 inline float sum_lanes(Lanes x) {
   const float32x4_t four = (x.a + x.c) + (x.b + x.d);
   const float32x2_t two = vadd_f32(vget_low_f32(four), vget_high_f32(four));
@@ -107,6 +117,65 @@ inline int32_t store_int8(Lanes x, int8_t *out) {
 }
 // The largest lane; exact in any order as long as no lane is a NaN.
 inline float largest_lane(Lanes x) { return vmaxvq_f32(vmaxq_f32(vmaxq_f32(x.a, x.b), vmaxq_f32(x.c, x.d))); }
+
+// 16 int32.
+struct Ints {
+  int32x4_t a, b, c, d;
+  static Ints zero() { return {vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0)}; }
+  static Ints load(const int32_t *x) { return {vld1q_s32(x), vld1q_s32(x + 4), vld1q_s32(x + 8), vld1q_s32(x + 12)}; }
+  void store(int32_t *x) const {
+    vst1q_s32(x, a);
+    vst1q_s32(x + 4, b);
+    vst1q_s32(x + 8, c);
+    vst1q_s32(x + 12, d);
+  }
+};
+// 16 pairs of int16: in memory a pair's numbers side by side, in registers all first and all second numbers, as products of
+// neighbours would need an addition across them. One pair for all lanes stays one, since a product can name its element.
+struct WordPair {
+  int16x4_t pair;
+};
+struct WordPairs {
+  int16x8_t low[2], high[2];  // of lanes 0 to 7, 8 to 15
+  static WordPairs load(const int32_t *x) {
+    const int16_t *words = reinterpret_cast<const int16_t *>(x);
+    const int16x8_t a = vld1q_s16(words), b = vld1q_s16(words + 8), c = vld1q_s16(words + 16), d = vld1q_s16(words + 24);
+    return {{vuzp1q_s16(a, b), vuzp1q_s16(c, d)}, {vuzp2q_s16(a, b), vuzp2q_s16(c, d)}};
+  }
+  static WordPair all(int32_t x) { return {vreinterpret_s16_s32(vdup_n_s32(x))}; }
+  void store(int32_t *x) const {
+    int16_t *words = reinterpret_cast<int16_t *>(x);
+    vst1q_s16(words, vzip1q_s16(low[0], high[0]));
+    vst1q_s16(words + 8, vzip2q_s16(low[0], high[0]));
+    vst1q_s16(words + 16, vzip1q_s16(low[1], high[1]));
+    vst1q_s16(words + 24, vzip2q_s16(low[1], high[1]));
+  }
+};
+// In every lane sum + a's low * b's low + a's high * b's high.
+inline Ints dot_pairs(Ints sum, WordPairs a, WordPair b) {
+  sum.a = vmlal_lane_s16(sum.a, vget_low_s16(a.low[0]), b.pair, 0);
+  sum.b = vmlal_high_lane_s16(sum.b, a.low[0], b.pair, 0);
+  sum.c = vmlal_lane_s16(sum.c, vget_low_s16(a.low[1]), b.pair, 0);
+  sum.d = vmlal_high_lane_s16(sum.d, a.low[1], b.pair, 0);
+  sum.a = vmlal_lane_s16(sum.a, vget_low_s16(a.high[0]), b.pair, 1);
+  sum.b = vmlal_high_lane_s16(sum.b, a.high[0], b.pair, 1);
+  sum.c = vmlal_lane_s16(sum.c, vget_low_s16(a.high[1]), b.pair, 1);
+  sum.d = vmlal_high_lane_s16(sum.d, a.high[1], b.pair, 1);
+  return sum;
+}
+inline Ints dot_pairs(Ints sum, WordPair a, WordPairs b) { return dot_pairs(sum, b, a); }
+// The low 16 bits of 8 floats.
+inline int16x8_t words_of(float32x4_t x, float32x4_t y) {
+  return vuzp1q_s16(vreinterpretq_s16_f32(x), vreinterpretq_s16_f32(y));
+}
+inline WordPairs pairs_of(Lanes low, Lanes high) {
+  return {{words_of(low.a, low.b), words_of(low.c, low.d)}, {words_of(high.a, high.b), words_of(high.c, high.d)}};
+}
+inline void store_words(Lanes x, int16_t *out) {
+  vst1q_s16(out, words_of(x.a, x.b));
+  vst1q_s16(out + 8, words_of(x.c, x.d));
+}
+inline Lanes to_float(Ints x) { return Lanes(vcvtq_f32_s32(x.a), vcvtq_f32_s32(x.b), vcvtq_f32_s32(x.c), vcvtq_f32_s32(x.d)); }
 
 }  // namespace
 }  // namespace edge
