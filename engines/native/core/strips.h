@@ -13,8 +13,8 @@ namespace edge {
 namespace {
 
 // How far ahead the first tile of a strip prefetches, to L2, in bytes: what a core asks of memory must never run dry. Strips of
-// 12 KiB, two threads: nothing ahead read at 23 GB/s, one to four strips at 37 to 39, into L1 at 33. Two strips of 328 KiB crowd
-// L2: 46, where one gets 55. A strip is the least: its scales are read from its first step on.
+// 12 KiB, two threads: nothing ahead read at 23 GB/s, one to four strips at 37 to 39, into L1 at 33. Two strips of 328 KiB
+// crowd L2: 46, where one gets 55. A strip is the least: its scales are read from its first step on.
 inline int64_t bytes_ahead(const Weight &w) { return w.strip_bytes <= 64 << 10 ? 2 * w.strip_bytes : w.strip_bytes; }
 
 // The rows that a product reads: int8 for int4 and int8 weights, fp32 for fp16 weights.
