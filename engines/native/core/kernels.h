@@ -120,7 +120,8 @@ struct RotaryParams {  // rows [row_begin, row_end): q normed, rotated, scaled i
 
 // Attention of a run of rows of one sequence and one kv head over blocks of BLOCK_TOKENS positions.
 // The query rows of a task are (token, head in group) pairs: token major, num_heads / num_kv_heads heads each.
-// Per block and row: m = max score, p = exp(score - m), l = sum p, o = sum p v; blocks are merged in ascending order.
+// Per block and row: m = max score in units of log 2, p = 2^(score - m + 16), l = sum p, o = sum p v, with q, K, V and p as
+// integers (attention.h); blocks are merged in ascending order.
 struct AttendParams {
   LayerPages pages;
   const float *qkv;  // rotated rows

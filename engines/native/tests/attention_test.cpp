@@ -124,14 +124,18 @@ void expect_naive_softmax(Case &c, std::vector<uint8_t> &pool, const std::vector
   const int row = c.setup.first_row[seq] + position, kv_head = head / shape.group(), dim = shape.head_dim;
   const float *query = qkv.data() + row * shape.width() + head * dim;
   std::vector<double> sum(dim, 0.0);
-  double total = 0.0, largest = 0.0, largest_value = 0.0, scores[2048];
+  double total = 0.0, largest = 0.0, largest_value = 0.0, largest_factor = 0.0, scores[2048];
   const int oldest = shape.window ? std::max(0, position - shape.window + 1) : 0;
   for (int pass = 0; pass < 2; ++pass) {
     for (int j = oldest; j <= position; ++j) {
       const uint16_t *keys = page_of(c.setup.pages(pool, c.layer), seq, j / PAGE_TOKENS, 0, kv_head);
       const uint16_t *values = page_of(c.setup.pages(pool, c.layer), seq, j / PAGE_TOKENS, 1, kv_head);
       double score = 0.0;
-      for (int d = 0; d < dim; ++d) score += double(query[d]) * half_to_float(keys[d * PAGE_TOKENS + j % PAGE_TOKENS]);
+      for (int d = 0; d < dim; ++d) {
+        const double key = half_to_float(keys[d * PAGE_TOKENS + j % PAGE_TOKENS]);
+        score += double(query[d]) * key;
+        largest_factor = std::max({largest_factor, std::fabs(key), std::fabs(double(query[d]))});
+      }
       if (shape.soft_cap > 0.0f) score = shape.soft_cap * std::tanh(score / shape.soft_cap);
       if (pass == 0) largest = j == oldest ? score : std::max(largest, score);
       if (pass == 0) continue;
@@ -146,10 +150,11 @@ void expect_naive_softmax(Case &c, std::vector<uint8_t> &pool, const std::vector
   }
   for (int d = 0; d < dim; ++d) {
     const double expected = sum[d] / total, got = out[(int64_t(row) * shape.heads + head) * dim + d];
-    // Scores of saturated K are rounded at 1e-4 of their size; their exponent is then off by as much.
-    if (std::fabs(largest) > 100.0) continue;
-    // Of V and of weights half a step of 1/127 and of 1/255 is lost; the weights' errors have either sign.
-    expect(std::fabs(got - expected) <= 0.015 * largest_value, "plain attention is %g, softmax says %g", got, expected);
+    // A channel of q or K at the end of fp16 leaves the others few steps, and large scores magnify what is lost.
+    if (largest_factor > 1000.0 || std::fabs(largest) > 100.0) continue;
+    // The steps of V and of weights lose 1/4000 of the largest V; those of q and K move scores, all the more the larger they
+    // are.
+    expect(std::fabs(got - expected) <= 5e-3 * largest_value, "plain attention is %g, softmax says %g", got, expected);
   }
 }
 
