@@ -119,7 +119,7 @@ class NativeExecutor:
         if cancelled:
             raise ExecutorError("native: the step was cancelled")
         if message:
-            raise ExecutorError(f"native: {message} (number {where})")
+            raise ExecutorError(f"native: {message}" + (f" (number {where})" if where >= 0 else ""))
         return logits
 
     def cancel(self) -> None:

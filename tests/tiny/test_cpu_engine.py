@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from built_engine import Built, random_ids
 
 from edge.comparison import Comparison
 from edge.executors.base import StepInput
+from edge.executors.cpu_plan import PLAN_FILE, WEIGHTS_FILE, CpuPlan
 from edge.executors.native import NativeExecutor, load_core
 from edge.manifest import Limits
 from edge.teacher import teacher_pool_bytes
@@ -62,6 +65,22 @@ def test_every_instruction_set_and_thread_count_gives_the_same_bits(
     for isa in load_core().instruction_sets():
         for threads in (1, 2, 3):
             assert np.array_equal(built.logits(ids, isa=isa, threads=threads), expected), (isa, threads)
+
+
+@pytest.mark.parametrize("isa", load_core().instruction_sets())
+def test_a_number_that_is_not_finite_ends_the_step_and_not_only_where_logits_are_read(
+    build: Callable[[str, str], Built], tmp_path: Path, isa: str
+) -> None:
+    built = build("llama_published", "fp16")
+    damaged = Built(tmp_path / "engine", built.onnx, built.spec)
+    shutil.copytree(built.folder, damaged.folder)
+    plan = CpuPlan.read(damaged.folder / PLAN_FILE)
+    query = next(step for step in plan.steps if step.op == "project").tensors["weight0"]
+    with (damaged.folder / WEIGHTS_FILE).open("r+b") as weights:
+        weights.seek(next(tensor for tensor in plan.tensors if tensor.name == query).offset)
+        weights.write(np.float16(np.nan).tobytes())
+    with pytest.raises(ExecutorError, match=r"not finite.*edge verify$"):
+        damaged.logits(random_ids(built.spec), isa=isa)
 
 
 @pytest.mark.parametrize("model", ["llama_published", "gemma_published"])

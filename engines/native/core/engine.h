@@ -64,7 +64,8 @@ class Engine {
   std::unique_ptr<Counter[]> counters_;
   const Step *step_ = nullptr;
   std::atomic<bool> cancel_{false};
-  bool stop_[2] = {};  // whether the step ends early, of even and of odd ops
+  std::atomic<bool> is_broken_{false};  // q, k or v of the step under way holds an infinity or a NaN
+  bool stop_[2] = {};                   // whether the step ends early, of even and of odd ops
 };
 
 }  // namespace edge

@@ -6,6 +6,20 @@
 #include "engine.h"
 
 namespace edge {
+namespace {
+
+// Whether no number of x [count] is an infinity or a NaN.
+bool are_finite(const float *x, int64_t count) {
+  uint32_t largest = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, x + i, sizeof bits);
+    largest = std::max(largest, bits & 0x7fffffffu);
+  }
+  return largest < 0x7f800000u;
+}
+
+}  // namespace
 
 // Angles as float32(position) * inv_freq, like the portable graph; their cosines in double, rounded once.
 void Engine::fill_rotary(Counter &counter) {
@@ -71,7 +85,12 @@ void Engine::attend(const Op &op, Counter *counters, int thread) {
   rotary.k_norm = op.k_norm == NO_TENSOR ? nullptr : plan_.vectors[op.k_norm];
   rotary.epsilon = op.epsilon;
   rotary.scale = op.scale;
-  while (counters[1].take(step_->num_tokens, 8, &rotary.row_begin, &rotary.row_end)) kernels_->rotary(rotary);
+  while (counters[1].take(step_->num_tokens, 8, &rotary.row_begin, &rotary.row_end)) {
+    // Attention multiplies integers, in which a NaN would not show.
+    const float *rows = space_.qkv + rotary.row_begin * qkv_width;
+    if (!are_finite(rows, (rotary.row_end - rotary.row_begin) * qkv_width)) is_broken_.store(true, std::memory_order_relaxed);
+    kernels_->rotary(rotary);
+  }
   team_.barrier();
 
   AttendParams params{};
