@@ -1,4 +1,5 @@
-"""The tiny models of each family: as a Source, and as a GGUF file. Owns: FAMILIES, FolderSource, write_family_gguf.
+"""The tiny models of each family: as a Source, and as a GGUF file. Owns: FAMILIES, FolderSource, write_family_folder,
+write_family_gguf.
 
 The GGUF is what a converter would make of the folder: q and k rows interleaved where llama.cpp turns neighbours, Gemma's norms
 with their + 1, Phi's stacked matrices as they are, factors of frequencies as tensors.
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import vocabulary
+from model_folders import write_folder
 
 from edge.spec import ModelSpec
 from engines.sources.architectures import CONFIG_READERS, folder_places
@@ -21,6 +23,7 @@ from engines.sources.keys import Keys
 
 FOLDER = Path(__file__).resolve().parent.parent / "fixtures" / "architectures"
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "phi3_partial", "smollm3", "gemma2", "gemma3")
+TOKENIZER_ROWS = 448  # no fewer than the tokenizer of write_folder has tokens
 ORIGINAL = 32  # context of the Phi models before it was stretched
 
 _NO_TOKENIZER = TokenizerParts("gpt2", "default", (), (), (), (), {}, {}, "")
@@ -91,6 +94,17 @@ class FolderSource:
 
     def read_exact(self, name: str, begin: int, end: int) -> np.ndarray:
         return self.read_rows(name, begin, end).to_float32()
+
+
+def write_family_folder(name: str, folder: Path) -> Path:
+    """The folder of `name` with a tokenizer, and random rows of the embedding and the head for the tokens that it has more."""
+    config, tensors = read_config(name), read_tensors(FOLDER / name / "model.safetensors")
+    drawn = np.random.default_rng(7)
+    for table in ("model.embed_tokens.weight", "lm_head.weight"):
+        if table in tensors:
+            more = 0.2 * drawn.standard_normal((TOKENIZER_ROWS - config["vocab_size"], config["hidden_size"]))
+            tensors[table] = np.concatenate([tensors[table], more.astype(np.float32)])
+    return write_folder(folder, config | {"vocab_size": TOKENIZER_ROWS}, tensors, dtype="BF16", shards=2)
 
 
 def write_family_gguf(name: str, path: Path, type_name: str = "F32") -> Path:

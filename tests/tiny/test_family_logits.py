@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from family_models import FAMILIES, FolderSource, read_prompts, write_family_gguf
+from family_models import FAMILIES, FolderSource, read_prompts, write_family_folder, write_family_gguf
 
 from calibration.tiers import load_tier
 from edge.progress import SilentProgress
@@ -40,6 +40,14 @@ def test_a_folder_gives_the_logits_of_transformers(name: str) -> None:
     for ids, expected in read_prompts(name):
         found = plain_logits(FolderSource(name, context_of(name, ids)), ids)
         assert np.abs(found - expected).max() < 1e-4
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_folder_that_is_opened_gives_the_logits_of_transformers(name: str, tmp_path: Path) -> None:
+    folder = write_family_folder(name, tmp_path / name)
+    for ids, expected in read_prompts(name):
+        found = plain_logits(open_source(folder, context_of(name, ids)), ids)
+        assert np.abs(found[:, : expected.shape[1]] - expected).max() < 1e-4
 
 
 @pytest.mark.parametrize("name", FAMILIES)

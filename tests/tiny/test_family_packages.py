@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from edge_process import Edge
-from family_models import FAMILIES, ORIGINAL, FolderSource, write_family_gguf
+from family_models import FAMILIES, ORIGINAL, FolderSource, write_family_folder, write_family_gguf
 
 from calibration.tiers import load_tier
 from edge.package import Package
@@ -25,7 +25,8 @@ def family_gguf(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
 
 
 def build(edge: Edge, gguf: Path, out: Path, *words: object) -> Package:
-    edge.succeed("build", gguf, "--tier", "fp16", "--verify-tokens", "64", "-o", out, *words)
+    # So many that one pair of nearly equal tokens does not fail the verdict.
+    edge.succeed("build", gguf, "--tier", "fp16", "--verify-tokens", "256", "-o", out, *words)
     return Package.open(out, force=True)
 
 
@@ -53,6 +54,14 @@ def test_the_context_of_a_build_chooses_the_frequencies_of_long_rope(
     # The reference is exported again with the frequencies of the package.
     for package in (short, long):
         edge.succeed("verify", package.path, "--reference", gguf)
+
+
+@pytest.mark.parametrize("name", ["phi3", "gemma3"])
+def test_a_folder_is_built_verified_and_answers(edge: Edge, tmp_path: Path, name: str) -> None:
+    model = write_family_folder(name, tmp_path / name)
+    package = build(edge, model, tmp_path / f"{name}.edge", "--ctx-size", 128)
+    edge.succeed("verify", package.path, "--reference", model)
+    edge.succeed("run", package.path, "hello", "--max-tokens", "4")
 
 
 @pytest.mark.parametrize("name", FAMILIES)
