@@ -152,6 +152,7 @@ def _import_runtime() -> Any:
         raise BuildError(f"{needs} ({error}). {remedy}") from error
     if tuple(int(part) for part in onnxruntime.__version__.split(".")[:2]) < OLDEST:
         raise BuildError(f"{needs}, here is {onnxruntime.__version__}. {remedy}")
+    onnxruntime.disable_telemetry_events()
     return onnxruntime
 
 
