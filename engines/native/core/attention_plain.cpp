@@ -72,13 +72,13 @@ float fill_query(const float *query, int dim, float soft_cap, int16_t *to) {
   return score_factor(largest * (1.0f / QUERY_STEPS), soft_cap);
 }
 
-// 32 bits hold the sum of MAX_HEAD_DIM channels.
+// 32 bits hold the sum of MAX_HEAD_DIM channels. Steps of what is no number are any 16 bits: their sums wrap, as in registers.
 float dot(const int16_t *a, const int16_t *b, int dim) {
   int64_t sum = 0;
   for (int d = 0; d < dim; d += MAX_HEAD_DIM) {
-    int32_t part = 0;
-    for (int i = d; i < d + MAX_HEAD_DIM && i < dim; ++i) part += a[i] * b[i];
-    sum += part;
+    uint32_t part = 0;
+    for (int i = d; i < d + MAX_HEAD_DIM && i < dim; ++i) part += uint32_t(a[i] * b[i]);
+    sum += int32_t(part);
   }
   return float(sum);
 }
@@ -103,15 +103,15 @@ BlockResult attend_block(const Block &block, const int16_t *query, float factor,
     largest = larger(largest, scores[j]);
   }
   const float steps = steps_of(largest, WEIGHT_STEPS, SMALLEST);
-  int32_t sums[BLOCK_TOKENS];  // of as many channels at a time
+  uint32_t sums[BLOCK_TOKENS];  // of as many channels at a time
   for (int first = 0; first < dim; first += BLOCK_TOKENS) {
     const int count = dim - first < BLOCK_TOKENS ? dim - first : BLOCK_TOKENS;
     for (int i = 0; i < count; ++i) sums[i] = 0;
     for (int j = seen.begin; j < seen.end; ++j) {
       const int32_t weight = to_int(scores[j], steps);
-      for (int i = 0; i < count; ++i) sums[i] += weight * block.values[j * dim + first + i];
+      for (int i = 0; i < count; ++i) sums[i] += uint32_t(weight * block.values[j * dim + first + i]);
     }
-    for (int i = 0; i < count; ++i) outputs[first + i] = output_of_block(float(sums[i]), largest);
+    for (int i = 0; i < count; ++i) outputs[first + i] = output_of_block(float(int32_t(sums[i])), largest);
   }
   return {maximum, total};
 }
