@@ -40,7 +40,7 @@ def fail_with(error: BaseException, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     ("error", "code", "line"),
     [
         (PackageError("a.edge: damaged. Build it again"), 1, "edge: a.edge: damaged. Build it again\n"),
-        (PackageError("a\nb.edge: damaged"), 1, "edge: a b.edge: damaged\n"),
+        (PackageError("a\nb.edge: damaged"), 1, "edge: a\\nb.edge: damaged\n"),
         (KeyboardInterrupt(), 130, ""),
         (OSError(28, "No space left on device", "/x/y"), 1,
          "edge: /x/y: No space left on device. Check the path, its permissions and the free space\n"),
