@@ -73,7 +73,7 @@ Status Engine::run(const Step &step) {
   }
   team_.run(&Engine::enter, this);
   if (stop_[0] || stop_[1]) return {nullptr, -1, true};
-  if (is_broken_) return {"the engine computes numbers that are not finite; check the package: edge verify", -1};
+  if (is_broken_) return {NOT_FINITE, -1};
   return {};
 }
 

@@ -19,6 +19,9 @@ struct Source {
   const int32_t *which;
 };
 
+// Of a step that ran to its end, but whose q, k or v held an infinity or a NaN.
+constexpr const char *NOT_FINITE = "the engine computes numbers that are not finite; check the package: edge verify";
+
 class Engine {
  public:
   // `weights` is a mapping of the file. On a bad record the status names the tensor or op.
