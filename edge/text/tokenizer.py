@@ -3,7 +3,8 @@ Never: templates, engines.
 
 User text never becomes a control token: without `specials` the text of one is split like any other text, and no merge ends
 in one. The ids are those of the model's own tokenizer.json in the `tokenizers` library (`specials` being the contrary of its
-encode_special_tokens), and for GGUF files those of llama.cpp (its parse_special).
+encode_special_tokens), and for GGUF files those of llama.cpp (its parse_special), but that Qwen's text is brought to NFC first,
+as its own tokenizer.json does it and llama.cpp does not.
 """
 
 from __future__ import annotations
