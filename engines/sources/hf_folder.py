@@ -102,11 +102,11 @@ def open_folder(path: Path, context: int | None) -> FolderSource:
     files = _text_tensors(path, shards)
     name = model_stem(path)
     spec = CONFIG_READERS[keys.text("model_type")](keys, name, context)
-    spec = replace(spec, tied_head=_is_tied(keys, spec, shards, files))
     try:
-        spec.check()
+        spec.check()  # before places are planned by its numbers
     except ValueError as error:
         raise SourceError(f"{path / CONFIG}: {error}, which no model has. Fetch the folder again") from None
+    spec = replace(spec, tied_head=_is_tied(keys, spec, shards, files))
     licence, link = read_licence(path)
     said = tuple(path / file for file in (CONFIG, *TEXT_FILES) if (path / file).is_file())
     metadata = SourceMetadata(path, name, licence, link, TokenizerFiles(path, spec.vocab_size), (*said, *shards.paths))

@@ -11,6 +11,7 @@ from edge.errors import SourceError
 from engines.sources.gguf_header import Value
 
 LARGEST_COUNT = 1 << 31  # of tokens, layers, heads, widths: above it a number is a mistake or an attack
+SMALLEST_REAL, LARGEST_REAL = 1e-30, 1e30  # bases, factors, scales: what is made of them cannot overflow
 
 
 class Keys:
@@ -67,10 +68,10 @@ class Keys:
         return value
 
     def real(self, key: str) -> float:
-        """A positive finite number."""
+        """A positive number of a size that models have."""
         value = self._get(key)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-            raise self.error(key, f"is {_shown(value)}, not a positive number")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not SMALLEST_REAL <= value <= LARGEST_REAL:
+            raise self.error(key, f"is {_shown(value)}, not a positive number that a model has")
         return float(value)
 
     def real_or(self, key: str, default: float) -> float:

@@ -14,6 +14,15 @@ from siblings import add_siblings
 SMALL = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2, "num_key_value_heads": 1, "num_hidden_layers": 1}
 CONFIG, WEIGHTS, TOKENIZER, SETTINGS = "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"
 FILES = (CONFIG, WEIGHTS, TOKENIZER, SETTINGS)
+# Read up to the spec; the tensors of the folder are then another model's. Phi's has all parts of a rope, Gemma's two of them.
+OTHER_CONFIGS = (
+    {"model_type": "phi3", "partial_rotary_factor": 0.5, "original_max_position_embeddings": 64, "sliding_window": 32,
+     "rope_scaling": {"type": "longrope", "factor": 8.0, "attention_factor": 1.2, "short_factor": [1.0], "long_factor": [2.0]}},
+    {"model_type": "gemma3_text", "hidden_activation": "gelu_pytorch_tanh", "head_dim": 4, "sliding_window": 8,
+     "query_pre_attn_scalar": 4, "rope_scaling": {"rope_type": "linear", "factor": 8.0}, "rope_local_base_freq": 10000.0},
+    {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}},
+    {"model_type": "smollm3", "no_rope_layers": [0], "use_sliding_window": True, "sliding_window": 8},
+)  # fmt: skip
 
 
 class FolderTarget:
@@ -31,12 +40,13 @@ class FolderTarget:
         self._values = self._whole[WEIGHTS][8 + length :]
         texts = {**self._whole, WEIGHTS: self._whole[WEIGHTS][8 : 8 + length]}
         self._seeds = {name: JsonSeed(json.loads(text)) for name, text in texts.items()}
+        self._configs = [self._seeds[CONFIG], *(JsonSeed({**LLAMA, **SMALL, **own}) for own in OTHER_CONFIGS)]
         self._last = WEIGHTS  # the file that is damaged now
 
     def make(self, random: Random) -> bytes:
         place = random.choices(range(len(FILES)), (3, 6, 1, 1))[0]
         name = FILES[place]
-        data = self._seeds[name].mutate(random)
+        data = (random.choice(self._configs) if name == CONFIG else self._seeds[name]).mutate(random)
         if name == WEIGHTS:
             length = random.choice(INTERESTING) if random.random() < 0.1 else len(data)
             data = (length % (1 << 64)).to_bytes(8, "little") + data + self._values

@@ -25,7 +25,7 @@ _HARMLESS = (
 )  # fmt: skip
 # Parts that none of our graphs has; where they are off, nothing is missing.
 _SWITCHES = (
-    "attention_bias", "mlp_bias", "rope_interleaved", "add_cross_attention", "is_encoder_decoder",
+    "attention_bias", "mlp_bias", "lm_head_bias", "rope_interleaved", "use_mrope", "add_cross_attention", "is_encoder_decoder",
     "use_bidirectional_attention",
 )  # fmt: skip
 

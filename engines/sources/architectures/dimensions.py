@@ -11,6 +11,7 @@ from edge.spec import LayerSpec, ModelSpec, RopeSpec
 from engines.sources.keys import Keys
 
 MOST_LAYERS = 10_000  # we make a list of them before we look for their tensors
+WIDEST_HEAD = 1 << 12  # and one of the divisors of a head's frequencies before the spec is checked (edge/spec.py)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,8 @@ def _head_dim(keys: Keys, key: str, hidden: int, heads: int) -> int:
     if key not in keys and hidden % heads:
         raise keys.error(key, f"is missing, and {heads} heads do not divide a width of {hidden}")
     head_dim = keys.count_or(key, hidden // heads)
+    if head_dim > WIDEST_HEAD:
+        raise keys.error(key, f"makes heads {head_dim:,} wide, over {WIDEST_HEAD:,}")
     if head_dim % 2:
         raise keys.error(key, f"is {head_dim}; rotary positions need an even number")
     return head_dim

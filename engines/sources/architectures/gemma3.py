@@ -52,7 +52,7 @@ def read_config(keys: Keys, name: str, context: int | None) -> ModelSpec:
     dims = read_config_dimensions(keys, name, "gemma3", tied=True, prefix=at)
     # Older files say the base of the local layers beside rope_scaling, which is of the global ones.
     local_base = keys.real_or(at + "rope_local_base_freq", LOCAL_ROPE_BASE)
-    if keys.has_any(f"{at}rope_parameters."):
+    if keys.has_any(f"{at}rope_parameters.sliding_attention."):
         local = read_config_rope(keys, dims, at, LOCAL_ROPE_BASE, part="sliding_attention")
     else:
         local = RopeSpec(dims.head_dim, local_base, ())

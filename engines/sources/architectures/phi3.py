@@ -37,6 +37,7 @@ GGUF_FORM = FileForm(
     | {f"layers.ffn.{role}_proj.weight": "blk.{}.ffn_up.weight" for role in ("gate", "up")}
 )
 _LONG_ROPES = ("longrope", "su")  # its first name
+_ONES = ("full_attn_mod", "interpolate_factor")  # of Phi-4-mini's own code
 
 
 def read_gguf(file: GgufFile) -> ModelSpec:
@@ -80,6 +81,9 @@ def read_config(keys: Keys, name: str, context: int | None) -> ModelSpec:
         raise keys.error(
             inside + "rope_type", f"scaled rotary positions of kind {kind} cannot be built yet", "Use another model"
         )
+    for key in _ONES:
+        if keys.count_or(key, 1) != 1:
+            raise keys.error(key, f"is {keys.count(key)}; only 1, which changes nothing, can be built", "Use another model")
     refuse_others(keys, harmless=("original_max_position_embeddings",))
     return _spec(keys, dims, rope, stretched, window, context, activation)
 
@@ -88,6 +92,8 @@ def _read_long_rope(keys: Keys, inside: str, dims: Dimensions, turned: int) -> L
     # Files have it outside, inside, or both; transformers takes the outer one then.
     original = keys.count_or(inside + "original_max_position_embeddings", dims.context_length)
     original = keys.count_or("original_max_position_embeddings", original)
+    if original == 1:
+        raise keys.error("original_max_position_embeddings", "is 1; long-rope divides by its logarithm")
     short, long = (_read_factors(keys, inside + key, turned) for key in ("short_factor", "long_factor"))
     stretch = keys.real_or(inside + "factor", dims.context_length / original)
     return LongRope(short, long, original, keys.real_or(inside + "attention_factor", magnitude(stretch, original)))

@@ -20,6 +20,7 @@ BASE = {
 }  # fmt: skip
 GEMMA = {"hidden_activation": "gelu_pytorch_tanh", "hidden_act": "gelu", "head_dim": 16, "sliding_window": 8}
 SHORT, LONG = np.linspace(1, 2, 8), np.linspace(1, 9, 8)
+LONG_ROPE = {"rope_scaling.type": "longrope", "rope_scaling.short_factor": SHORT, "rope_scaling.long_factor": LONG}
 
 
 def spec_of(family: str, own: dict[str, Any], nulls: tuple[str, ...] = (), context: int | None = None) -> ModelSpec:
@@ -103,6 +104,14 @@ def test_llama3_keeps_short_waves_and_divides_long_ones() -> None:
         ("qwen2", {"layer_types": ("full_attention",) * 3 + ("linear_attention",)}, "names 'linear_attention'"),
         ("smollm3", {"no_rope_layers": np.array([1, 1, 2, 0])}, "is not a list of 4 times 0 or 1"),
         ("gemma3_text", GEMMA | {"use_bidirectional_attention": True}, "use_bidirectional_attention: is true"),
+        ("phi3", {"lm_head_bias": True}, "lm_head_bias: is true"),
+        ("phi3", {"full_attn_mod": 2}, "full_attn_mod: is 2; only 1"),
+        ("qwen2", {"use_mrope": True}, "use_mrope: is true"),
+        ("llama", {"rope_theta": 10**400}, "not a positive number that a model has"),
+        ("llama", {"head_dim": 1 << 30, "rope_scaling.type": "linear", "rope_scaling.factor": 2.0}, "over 4,096"),
+        ("phi3", {"partial_rotary_factor": 1e308}, "not a positive number that a model has"),
+        ("phi3", LONG_ROPE | {"rope_scaling.attention_factor": 1e200}, "not a positive number that a model has"),
+        ("phi3", LONG_ROPE | {"original_max_position_embeddings": 1}, "original_max_position_embeddings: is 1; long-rope"),
     ],
 )  # fmt: skip
 def test_what_would_be_computed_otherwise_is_refused_with_its_key(family: str, own: dict[str, Any], fact: str) -> None:
@@ -113,6 +122,12 @@ def test_what_would_be_computed_otherwise_is_refused_with_its_key(family: str, o
 def test_records_of_training_and_generation_are_passed_over() -> None:
     own = {"_name_or_path": "x", "auto_map.AutoConfig": "a.B", "id2label.0": "LABEL_0", "temperature": 0.7, "pretraining_tp": 1}
     assert spec_of("llama", own).num_heads == 4
+
+
+def test_parts_that_published_files_name_and_switch_off_are_passed_over() -> None:
+    phi4_mini = {"full_attn_mod": 1, "interpolate_factor": 1, "lm_head_bias": False, "mlp_bias": False, "attention_bias": False}
+    assert spec_of("phi3", phi4_mini).num_heads == 4
+    assert spec_of("qwen2", {"use_mrope": False}).num_heads == 4  # Qwen 2.5
 
 
 def test_mistral_has_a_window_unless_its_file_says_null() -> None:
@@ -157,6 +172,13 @@ def test_gemma3_of_4b_turns_its_global_layers_by_an_eighth() -> None:
     assert (spec.num_heads, spec.num_kv_heads, spec.head_dim, spec.vocab_size) == (8, 4, 256, 262_208)
     assert spec.ropes == (RopeSpec(256, 1e4, ()), RopeSpec(256, 1e6, (8.0,) * 128))
     assert spec.layers[:6] == (LayerSpec(1024, 0),) * 5 + (LayerSpec(0, 1),)
+
+
+def test_gemma3s_local_layers_keep_their_base_where_a_file_names_one_rope_only() -> None:
+    own = GEMMA | {"rope_parameters.rope_type": "default", "rope_parameters.rope_theta": 1e6}
+    assert [rope.base for rope in spec_of("gemma3_text", own).ropes] == [1e4, 1e6]
+    own = GEMMA | {"rope_parameters.sliding_attention.rope_theta": 5e3, "rope_parameters.full_attention.rope_theta": 2e6}
+    assert [rope.base for rope in spec_of("gemma3_text", own).ropes] == [5e3, 2e6]
 
 
 @pytest.mark.parametrize("place", ["rope_scaling", "rope_parameters"])

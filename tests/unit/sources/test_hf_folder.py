@@ -169,6 +169,7 @@ def has(name: str, values: np.ndarray, dtype: str = "F32") -> Callable[[Path], N
         (says(model_type=None), "/config.json: key model_type: is missing"),
         (says(model_type=["llama"]), "/config.json: key model_type: is a list of 1, not text"),
         (says(vocab_size=449), "tensor model.embed_tokens.weight (embed.weight) is [448, 64], config.json makes it [449, 64]"),
+        (says(model_type="phi3", partial_rotary_factor=1e9), "/config.json: spec.ropes[0].dim: 16000000000 is outside"),
         (says(num_hidden_layers=3), ": tensor model.layers.2.input_layernorm.weight (layers.2.attn_norm.weight) is missing"),
         (says(num_hidden_layers=1), ": tensor model.layers.1.input_layernorm.weight is not one of a llama model (9 such)"),
         (says(**{"a": {"b": 1}, "a.b": 2}), "/config.json: key a.b stands there twice"),
