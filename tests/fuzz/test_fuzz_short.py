@@ -36,3 +36,7 @@ def test_a_reader_gives_a_result_or_one_line_whatever_it_reads(name: str, tmp_pa
     ]
     done = subprocess.run([sys.executable, str(Path(__file__).parent), *words], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
+    # Seeds that are all refused at their first byte would reach no reader.
+    row = next(line.split() for line in done.stdout.splitlines() if line.startswith(name))
+    accepted, refused, kinds = (int(number.replace(",", "")) for number in row[2:5])
+    assert accepted and refused and kinds > 1, done.stdout
