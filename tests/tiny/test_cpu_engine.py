@@ -83,6 +83,25 @@ def test_a_number_that_is_not_finite_ends_the_step_and_not_only_where_logits_are
         damaged.logits(random_ids(built.spec), isa=isa)
 
 
+@pytest.mark.parametrize(
+    ("vector", "value"),  # of 1e36 are scores that overflow; K saturates, and an angle of it has a cosine like any other
+    [("q_norm", 1e36), *((vector, value) for vector in ("q_norm", "k_norm", "inv_freq") for value in (np.nan, np.inf))],
+)
+def test_a_vector_of_attention_that_makes_no_numbers_ends_the_step(
+    build: Callable[[str, str], Built], tmp_path: Path, vector: str, value: float
+) -> None:
+    built = build("gemma_published", "int4")
+    damaged = Built(tmp_path / "engine", built.onnx, built.spec)
+    shutil.copytree(built.folder, damaged.folder)
+    plan = CpuPlan.read(damaged.folder / PLAN_FILE)
+    name = [step for step in plan.steps if step.op == "attend"][-1].tensors[vector]
+    with (damaged.folder / WEIGHTS_FILE).open("r+b") as weights:
+        weights.seek(next(tensor for tensor in plan.tensors if tensor.name == name).offset)
+        weights.write(np.float32(value).tobytes())
+    with pytest.raises(ExecutorError, match=r"not finite.*edge verify$"):
+        damaged.logits(random_ids(built.spec))
+
+
 @pytest.mark.parametrize("model", ["llama_published", "gemma_published"])
 def test_chunks_of_any_size_give_the_same_bits(build: Callable[[str, str], Built], model: str) -> None:
     built = build(model, "int4")

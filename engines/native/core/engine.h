@@ -19,7 +19,7 @@ struct Source {
   const int32_t *which;
 };
 
-// Of a step that ran to its end, but whose q, k or v held an infinity or a NaN.
+// Of a step that ran to its end, but whose q, k or v held an infinity, a NaN, or a q whose scores could be infinite.
 constexpr const char *NOT_FINITE = "the engine computes numbers that are not finite; check the package: edge verify";
 
 class Engine {
@@ -67,7 +67,7 @@ class Engine {
   std::unique_ptr<Counter[]> counters_;
   const Step *step_ = nullptr;
   std::atomic<bool> cancel_{false};
-  std::atomic<bool> is_broken_{false};  // q, k or v of the step under way holds an infinity or a NaN
+  std::atomic<bool> is_broken_{false};  // q, k or v of the step under way is not finite, or q too large
   bool stop_[2] = {};                   // whether the step ends early, of even and of odd ops
 };
 

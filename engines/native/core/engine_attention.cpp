@@ -8,15 +8,19 @@
 namespace edge {
 namespace {
 
-// Whether no number of x [count] is an infinity or a NaN.
-bool are_finite(const float *x, int64_t count) {
-  uint32_t largest = 0;
+constexpr float INFINITE = __builtin_inff();
+constexpr float TOO_LARGE = 0x1p64f;  // of q: scores of less stay finite, whatever K is
+
+// Whether all of x [count] are numbers whose magnitude is below `bound`.
+bool are_below(float bound, const float *x, int64_t count) {
+  uint32_t largest = 0, bound_bits;
+  std::memcpy(&bound_bits, &bound, sizeof bound);
   for (int64_t i = 0; i < count; ++i) {
     uint32_t bits;
     std::memcpy(&bits, x + i, sizeof bits);
     largest = std::max(largest, bits & 0x7fffffffu);
   }
-  return largest < 0x7f800000u;
+  return largest < bound_bits;
 }
 
 }  // namespace
@@ -85,12 +89,20 @@ void Engine::attend(const Op &op, Counter *counters, int thread) {
   rotary.k_norm = op.k_norm == NO_TENSOR ? nullptr : plan_.vectors[op.k_norm];
   rotary.epsilon = op.epsilon;
   rotary.scale = op.scale;
+  // Attention multiplies integers, in which a NaN would not show. K and V are looked at before they go into their pages, q as
+  // attention reads it: its norm and the angles, which K shares, show there.
+  bool is_good = !rotary.k_norm || are_below(INFINITE, rotary.k_norm, plan_.shape.head_dim);
   while (counters[1].take(step_->num_tokens, 8, &rotary.row_begin, &rotary.row_end)) {
-    // Attention multiplies integers, in which a NaN would not show.
-    const float *rows = space_.qkv + rotary.row_begin * qkv_width;
-    if (!are_finite(rows, (rotary.row_end - rotary.row_begin) * qkv_width)) is_broken_.store(true, std::memory_order_relaxed);
+    const auto all_below = [&](float bound, int64_t begin, int64_t end) {
+      for (int32_t row = rotary.row_begin; row < rotary.row_end; ++row) {
+        is_good = is_good && are_below(bound, space_.qkv + row * qkv_width + begin, end - begin);
+      }
+    };
+    all_below(INFINITE, out_width, qkv_width);
     kernels_->rotary(rotary);
+    all_below(TOO_LARGE, 0, out_width);
   }
+  if (!is_good) is_broken_.store(true, std::memory_order_relaxed);
   team_.barrier();
 
   AttendParams params{};

@@ -1,5 +1,5 @@
-// A team of threads that enter one function together. Owns: its threads, how many of them take part. Needs: pace.h. Never: what
-// the work is.
+// A team of threads that enter one function together. Owns: its threads, how many of them take part. Needs: team_pace.h. Never:
+// what the work is.
 #pragma once
 #include <atomic>
 #include <cstdint>
