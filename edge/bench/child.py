@@ -17,7 +17,7 @@ _LAST_CHARACTERS = 300  # of what a child said, in a message
 
 
 def run_child(command: Sequence[str], feed: str, seconds: float) -> dict[str, Any]:
-    """The last line that `command` prints, which must be a JSON object; `feed` is its standard input. {"error": ...} where it
+    """The last line of what `command` prints that is a JSON object; `feed` is its standard input. {"error": ...} where it
     fails, or takes longer than `seconds`. However this function is left, no process of the group is."""
     try:
         child = subprocess.Popen(
@@ -32,11 +32,23 @@ def run_child(command: Sequence[str], feed: str, seconds: float) -> dict[str, An
         return {"error": f"took longer than {seconds:.0f} s"}
     finally:
         _end_group(child)
-    lines = [line for line in out.splitlines() if line.startswith("{")]
-    if child.returncode == 0 and lines:
-        figures: dict[str, Any] = json.loads(lines[-1])
+    figures = _last_object(out)
+    if child.returncode == 0 and figures is not None:
         return figures
     return {"error": f"{_end_of(child.returncode)}: {_last_words(err or out)}"}
+
+
+def _last_object(text: str) -> dict[str, Any] | None:
+    """The last line that is a JSON object: engines print whatever they like around it, behind it when they end."""
+    for line in reversed(text.splitlines()):
+        if not line.startswith("{"):
+            continue
+        try:
+            found: dict[str, Any] = json.loads(line)
+        except ValueError:
+            continue
+        return found
+    return None
 
 
 def _end_group(child: subprocess.Popen[str]) -> None:

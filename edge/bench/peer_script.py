@@ -1,6 +1,7 @@
 """One measurement of another engine, in a process and a Python of its own: needs that engine, and nothing of edge.
 
-Reads one job as JSON from standard input, prints one JSON line: the figures, or {"error": ..., "mend": ...}.
+Reads one job as JSON from standard input, prints one JSON line: the figures, or {"error": ...}, with
+"is_missing" where the engine is not installed.
 
     {"engine": "llama.cpp", "model": PATH, "ids": [...], "decode": 64, "threads": 2, "scratch": FOLDER, "flash": false}
 

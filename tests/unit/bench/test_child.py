@@ -74,6 +74,12 @@ def test_a_child_that_reads_nothing_and_says_much_is_heard_to_its_end() -> None:
     assert run_child([sys.executable, "-c", talk], "y" * 1000000, 30.0) == {"load_s": 1}
 
 
+def test_a_line_that_only_looks_like_figures_is_passed_over() -> None:
+    talk = "print('{\"load_s\": 1}'); print('{device freed}')"
+    assert run_child([sys.executable, "-c", talk], "", 30.0) == {"load_s": 1}
+    assert "ended with code 0" in run_child([sys.executable, "-c", "print('{device freed}')"], "", 30.0)["error"]
+
+
 def test_a_child_has_a_session_of_its_own() -> None:
     say = "import json, os; print(json.dumps({'session': os.getsid(0)}))"
     assert run_child([sys.executable, "-c", say], "", 30.0)["session"] != os.getsid(0)
