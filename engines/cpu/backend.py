@@ -28,8 +28,8 @@ def build_cpu_engine(stage: Stage) -> BuiltEngine:
     plan = write_engine(stage.exported.path, folder, stage.progress)
     weights = {tensor.name: EngineWeight(tensor.kind, tensor.bytes, 0.0) for tensor in plan.tensors}
     # Biases are joined in the plan, one by one in a report.
-    for report in stage.exported.tensors:
-        weights.setdefault(report.name, EngineWeight("fp32", 4 * report.weights, 0.0))
+    biases = (report for report in stage.exported.tensors if report.name.endswith(".bias"))
+    weights |= {bias.name: EngineWeight("fp32", 4 * bias.weights, 0.0) for bias in biases}
     return BuiltEngine(
         record=None,
         weights=weights,

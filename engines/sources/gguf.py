@@ -20,6 +20,7 @@ from engines.sources.gguf_blocks import BLOCK_FORMATS, decode_rows, dequantise_r
 from engines.sources.gguf_header import GgufHeader, TensorEntry, read_header
 from engines.sources.gguf_vocabulary import read_tokenizer_parts
 from engines.sources.keys import Keys
+from engines.sources.placed import PlacedSource, refuse_unknown
 
 HALF_ROUNDING = 2.0**-11  # largest relative error of a number rounded to fp16
 LONGEST_ROPE = 1 << 12  # divisors: as many as half a head has channels
@@ -28,8 +29,8 @@ EMBEDDING, HEAD = "token_embd.weight", "output.weight"
 ROPE_VECTORS = (ROPE_FREQS, SHORT_FACTORS, LONG_FACTORS)  # parts of the spec, not of the model's tensors
 
 
-class GgufSource:
-    """Tensors of a GGUF file by canonical name. Values stay in the mapped file until they are read, and are not kept."""
+class GgufSource(PlacedSource):
+    """Tensors of a GGUF file by canonical name."""
 
     def __init__(self, header: GgufHeader, data: mmap.mmap, spec: ModelSpec, metadata: SourceMetadata) -> None:
         self.spec = spec
@@ -37,27 +38,12 @@ class GgufSource:
         self._path = header.path
         self._entries = header.tensors
         self._data = data
-        self._places = gguf_places(spec)
+        super().__init__(gguf_places(spec))
         for name, place in self._places.items():
             self._check_place(name, place)
         # A tied file may hold the head once more.
         known = {place.file_name for place in self._places.values()} | {HEAD, *ROPE_VECTORS}
-        unknown = sorted(self._entries.keys() - known)
-        if unknown:
-            fact = f"tensor {unknown[0]} is not one of a {spec.architecture} model ({len(unknown)} such)"
-            raise SourceError(f"{header.path}: {fact}; answers without it would be wrong. Use another model")
-
-    def tensor_names(self) -> tuple[str, ...]:
-        """Canonical names in model order."""
-        return tuple(self._places)
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """[N] or [N outputs, K inputs]; reads no values."""
-        return self._places[name].shape
-
-    def read(self, name: str) -> SourceTensor:
-        """The whole tensor. Float tensors are views of the file, except BF16 and those whose rows are put in order."""
-        return self.read_rows(name, 0, self._places[name].shape[0])
+        refuse_unknown(self._entries.keys() - known, spec, header.path)
 
     def read_rows(self, name: str, begin: int, end: int) -> SourceTensor:
         """Rows (or items of a vector) [begin, end)."""

@@ -20,6 +20,7 @@ from engines.sources.floats import FLOAT_TYPES, read_floats
 from engines.sources.folder_json import CONFIG, flat_keys, read_object
 from engines.sources.keys import Keys
 from engines.sources.model_card import read_licence
+from engines.sources.placed import PlacedSource, refuse_unknown
 from engines.sources.shards import INDEX, SINGLE, Shards, open_shards
 from engines.sources.tokenizer_files import GENERATION, TEMPLATE, TOKEN_MAP, TOKENIZER_CONFIG
 
@@ -32,8 +33,8 @@ SAVE_MODEL = "AutoModelForCausalLM as M; M.from_pretrained({0!r}).save_pretraine
 SAVE_TOKENIZER = "AutoTokenizer as T; T.from_pretrained({0!r}).save_pretrained({0!r})"
 
 
-class FolderSource:
-    """Tensors of a model folder by canonical name. Values stay in the mapped files until they are read, and are not kept."""
+class FolderSource(PlacedSource):
+    """Tensors of a model folder by canonical name."""
 
     def __init__(self, shards: Shards, files: dict[str, str], spec: ModelSpec, metadata: SourceMetadata) -> None:
         """`files`: tensors of the text model by the name that architectures know -> by the name in the file."""
@@ -41,26 +42,11 @@ class FolderSource:
         self.metadata = metadata
         self._shards = shards
         self._files = files
-        self._places = folder_places(spec)
+        super().__init__(folder_places(spec))
         for name, place in self._places.items():
             self._check_place(name, place)
         known = {place.file_name for place in folder_places(replace(spec, tied_head=False)).values()}
-        unknown = sorted(name for name in files.keys() - known if not name.endswith(DERIVED))
-        if unknown:
-            fact = f"tensor {unknown[0]} is not one of a {spec.architecture} model ({len(unknown)} such)"
-            raise SourceError(f"{metadata.path}: {fact}; answers without it would be wrong. Use another model")
-
-    def tensor_names(self) -> tuple[str, ...]:
-        """Canonical names in model order."""
-        return tuple(self._places)
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """[N] or [N outputs, K inputs]; reads no values."""
-        return self._places[name].shape
-
-    def read(self, name: str) -> SourceTensor:
-        """The whole tensor: a view of the file where that holds float32 or float16 in our order."""
-        return self.read_rows(name, 0, self._places[name].shape[0])
+        refuse_unknown((name for name in files.keys() - known if not name.endswith(DERIVED)), spec, metadata.path)
 
     def read_rows(self, name: str, begin: int, end: int) -> SourceTensor:
         """Rows (or items of a vector) [begin, end), exactly: bfloat16 comes as float32."""
