@@ -40,5 +40,6 @@ class Engine:
         page_moves: np.ndarray,
         logit_rows: np.ndarray,
         logits: np.ndarray,
+        not_finite: np.ndarray,
     ) -> tuple[str, int, bool]: ...
     def cancel(self) -> None: ...

@@ -236,14 +236,15 @@ class Runtime:
                 return decision
 
     def _run(self, step_plan: StepPlan) -> float:
-        """Reserve, run, commit, sample. Pages that were reserved go back if the engine fails. Seconds in the executor."""
+        """Reserve, run, commit, sample. Pages that were reserved go back if the engine fails; a sequence whose numbers are not
+        finite ends alone. Seconds in the executor."""
         self._queues.admit(len(step_plan.admitted))
         requests = [self._queues.running(chunk.request) for chunk in step_plan.chunks]
         with self._pool.reserve(extents_of(self._groups, step_plan.pages)) as lease:
             step = pack_step(step_plan.chunks, step_plan.page_moves, [request.sequence for request in requests], lease)
             started = time.perf_counter()
             try:
-                logits = self.executor.run(step)
+                output = self.executor.run(step)
             except ExecutorError as error:
                 for request in requests:
                     self._report(self._end(request, "error", error))
@@ -255,9 +256,13 @@ class Runtime:
         self._counts.add_step(step_plan, requests, self._groups, seconds)
         if (news := self._watch.news(self._pool.used_bytes)) is not None:
             _log.warning(news)
-        asking = [request for request, chunk in zip(requests, step_plan.chunks, strict=True) if chunk.is_last]
-        for request, row in zip(asking, logits, strict=True):
-            self._report(self._sample(request, row))
+        errors = output.errors()
+        for b, reason in errors.items():
+            self._report(self._end(requests[b], "error", reason))
+        asking = [b for b, chunk in enumerate(step_plan.chunks) if chunk.is_last]
+        for b, row in zip(asking, output.logits, strict=True):
+            if b not in errors:
+                self._report(self._sample(requests[b], row))
         return seconds
 
     def _sample(self, request: Request, logits: np.ndarray) -> TokenEvent:

@@ -36,7 +36,7 @@ class Teacher:
     def rows(self, ids: Sequence[int], singly: int = 0) -> Iterator[np.ndarray]:
         """Float32 [n, vocabulary] for consecutive runs of rows of `ids`, all of them in the end; valid until the next one.
 
-        The last `singly` tokens go one by one, as decoding does it.
+        The last `singly` tokens go one by one, as decoding does it. ExecutorError where numbers are not finite.
         """
         assert 0 < len(ids) <= self.max_tokens
         table = self._page_table()
@@ -48,7 +48,7 @@ class Teacher:
             if end > len(ids) - singly:
                 end = max(begin + 1, min(end, len(ids) - singly))
             count = end - begin
-            yield self.executor.run(
+            output = self.executor.run(
                 StepInput(
                     token_ids=np.asarray(ids[begin:end], dtype=np.int32),
                     query_start=np.array([0, count], dtype=np.int32),
@@ -58,6 +58,9 @@ class Teacher:
                     logit_rows=np.arange(count, dtype=np.int32),
                 )
             )
+            for error in output.errors().values():
+                raise error
+            yield output.logits
             begin = end
 
     def _page_table(self) -> np.ndarray:

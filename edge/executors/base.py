@@ -1,4 +1,5 @@
-"""The border between the loop and an engine. Owns: StepInput and the Executor protocol. Needs: numpy. Never: behaviour."""
+"""The border between the loop and an engine. Owns: StepInput, StepOutput and the Executor protocol. Needs: numpy. Never:
+how an engine computes."""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+
+from edge.errors import ExecutorError
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +29,28 @@ class StepInput:  # the loop writes, executors read
     logit_rows: np.ndarray  # [R] rows of `token_ids` whose logits are wanted, ascending
 
 
+@dataclass(frozen=True, slots=True)
+class StepOutput:  # executors write, the loop reads
+    """What a step gives; valid until the next one.
+
+    A sequence whose numbers are not finite has logits and new K and V that are worth nothing. Those of the others are what
+    they would be without it.
+    """
+
+    logits: np.ndarray  # float32 [R, vocabulary] of StepInput.logit_rows
+    not_finite: np.ndarray  # int32 [B], not 0 where a number of the sequence was infinite or NaN
+
+    def errors(self) -> dict[int, ExecutorError]:
+        """Of the sequences whose numbers are not finite, by their place in the step."""
+        reason = "the engine computes numbers that are not finite; check the package: edge verify"
+        return {b: ExecutorError(reason) for b in np.flatnonzero(self.not_finite).tolist()}
+
+
 class Executor(Protocol):
     """One loaded engine and its pool memory. `run` is called by one thread at a time."""
 
-    def run(self, step: StepInput) -> np.ndarray:
-        """Logits float32 [R, vocabulary] of `step.logit_rows`; valid until the next call. Raises ExecutorError."""
+    def run(self, step: StepInput) -> StepOutput:
+        """Runs the step for all its sequences, or raises ExecutorError and leaves every new page unused."""
         ...
 
     def cancel(self) -> None:

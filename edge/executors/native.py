@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edge.errors import BudgetError, ConfigError, ExecutorError, PackageError
-from edge.executors.base import StepInput
+from edge.executors.base import StepInput, StepOutput
 from edge.executors.cpu_plan import PLAN_FILE, WEIGHTS_FILE, CpuPlan, shape_numbers
 from edge.spec import ModelSpec
 from edge.units import human_bytes
@@ -59,11 +59,12 @@ def workspace_bytes(plan: CpuPlan, spec: ModelSpec, limits: Limits, threads: int
 class NativeExecutor:
     """The `native` executor: one CPU plan, its mapped weights, one pool. Implements edge.executors.base.Executor."""
 
-    def __init__(self, engine: Any, plan: CpuPlan, pool: np.ndarray, logits: np.ndarray) -> None:
+    def __init__(self, engine: Any, plan: CpuPlan, pool: np.ndarray, logits: np.ndarray, not_finite: np.ndarray) -> None:
         self._engine = engine
         self._plan = plan
         self._pool = pool
         self._logits = logits
+        self._not_finite = not_finite
 
     @classmethod
     def open(
@@ -98,7 +99,7 @@ class NativeExecutor:
             logits = np.zeros((limits.max_logit_rows, spec.vocab_size), dtype=np.float32)
         except MemoryError as error:
             raise BudgetError(f"engine: {error} beside a pool of {human_bytes(pool_bytes)}. Use a smaller context") from None
-        return cls(engine, plan, pool, logits)
+        return cls(engine, plan, pool, logits, np.zeros(limits.max_sequences, dtype=np.int32))
 
     @property
     def isa(self) -> str:
@@ -110,17 +111,24 @@ class NativeExecutor:
     def plan(self) -> CpuPlan:
         return self._plan
 
-    def run(self, step: StepInput) -> np.ndarray:
-        """Float32 [R, vocabulary], valid until the next call. Raises ExecutorError with the core's reason."""
-        logits = self._logits[: len(step.logit_rows)]
+    def run(self, step: StepInput) -> StepOutput:
+        """The step's logits and flags. Raises ExecutorError with the core's reason."""
+        output = StepOutput(self._logits[: len(step.logit_rows)], self._not_finite[: len(step.kv_len)])
         message, where, cancelled = self._engine.run(
-            step.token_ids, step.query_start, step.kv_len, step.page_table, step.page_moves, step.logit_rows, logits
+            step.token_ids,
+            step.query_start,
+            step.kv_len,
+            step.page_table,
+            step.page_moves,
+            step.logit_rows,
+            output.logits,
+            output.not_finite,
         )
         if cancelled:
             raise ExecutorError("native: the step was cancelled")
         if message:
             raise ExecutorError(f"native: {message}" + (f" (number {where})" if where >= 0 else ""))
-        return logits
+        return output
 
     def cancel(self) -> None:
         if self._engine is not None:

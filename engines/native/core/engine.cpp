@@ -57,7 +57,7 @@ Status Engine::run(const Step &step) {
   const Status status = check_step(plan_, limits_, pool_bytes_, step);
   if (!status.good()) return status;
   cancel_.store(false, std::memory_order_relaxed);
-  is_broken_.store(false, std::memory_order_relaxed);
+  std::fill_n(step.not_finite, step.num_seqs, 0);
   stop_[0] = stop_[1] = false;
   step_ = &step;
   for (size_t i = 0; i < (plan_.ops.size() + 1) * PHASES; ++i) counters_[i].next.store(0, std::memory_order_relaxed);
@@ -73,7 +73,6 @@ Status Engine::run(const Step &step) {
   }
   team_.run(&Engine::enter, this);
   if (stop_[0] || stop_[1]) return {nullptr, -1, true};
-  if (is_broken_) return {NOT_FINITE, -1};
   return {};
 }
 

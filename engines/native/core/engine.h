@@ -19,9 +19,6 @@ struct Source {
   const int32_t *which;
 };
 
-// Of a step that ran to its end, but whose q, k or v held an infinity, a NaN, or a q whose scores could be infinite.
-constexpr const char *NOT_FINITE = "the engine computes numbers that are not finite; check the package: edge verify";
-
 class Engine {
  public:
   // `weights` is a mapping of the file. On a bad record the status names the tensor or op.
@@ -32,6 +29,8 @@ class Engine {
   Engine(const Engine &) = delete;
   Engine &operator=(const Engine &) = delete;
 
+  // Writes step.logits and step.not_finite: of a sequence whose q, k or v held an infinity, a NaN, or a q whose scores could be
+  // infinite, logits and new K and V are worth nothing. The other sequences of the step are what they would be without it.
   Status run(const Step &step);
   void cancel() { cancel_.store(true, std::memory_order_relaxed); }  // ends the running step before its next op
 
@@ -67,8 +66,7 @@ class Engine {
   std::unique_ptr<Counter[]> counters_;
   const Step *step_ = nullptr;
   std::atomic<bool> cancel_{false};
-  std::atomic<bool> is_broken_{false};  // q, k or v of the step under way is not finite, or q too large
-  bool stop_[2] = {};                   // whether the step ends early, of even and of odd ops
+  bool stop_[2] = {};  // whether the step ends early, of even and of odd ops
 };
 
 }  // namespace edge

@@ -1,5 +1,6 @@
 // The attention step of the engine: angles, moves of pages, rotary, attention, merging of partials.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 
@@ -91,18 +92,18 @@ void Engine::attend(const Op &op, Counter *counters, int thread) {
   rotary.scale = op.scale;
   // Attention multiplies integers, in which a NaN would not show. K and V are looked at before they go into their pages, q as
   // attention reads it: its norm and the angles, which K shares, show there.
-  bool is_good = !rotary.k_norm || are_below(INFINITE, rotary.k_norm, plan_.shape.head_dim);
+  const bool is_k_norm_good = !rotary.k_norm || are_below(INFINITE, rotary.k_norm, plan_.shape.head_dim);
   while (counters[1].take(step_->num_tokens, 8, &rotary.row_begin, &rotary.row_end)) {
-    const auto all_below = [&](float bound, int64_t begin, int64_t end) {
+    const auto check_rows = [&](float bound, int64_t begin, int64_t end) {
       for (int32_t row = rotary.row_begin; row < rotary.row_end; ++row) {
-        is_good = is_good && are_below(bound, space_.qkv + row * qkv_width + begin, end - begin);
+        if (is_k_norm_good && are_below(bound, space_.qkv + row * qkv_width + begin, end - begin)) continue;
+        std::atomic_ref(step_->not_finite[space_.row_seq[row]]).store(1, std::memory_order_relaxed);
       }
     };
-    all_below(INFINITE, out_width, qkv_width);
+    check_rows(INFINITE, out_width, qkv_width);
     kernels_->rotary(rotary);
-    all_below(TOO_LARGE, 0, out_width);
+    check_rows(TOO_LARGE, 0, out_width);
   }
-  if (!is_good) is_broken_.store(true, std::memory_order_relaxed);
   team_.barrier();
 
   AttendParams params{};

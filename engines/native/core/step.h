@@ -16,6 +16,7 @@ struct Step {
   const int32_t *page_moves;   // [num_moves][4]
   const int32_t *logit_rows;   // [num_logit_rows]
   float *logits;               // [num_logit_rows][vocab_size]
+  int32_t *not_finite;         // [num_seqs], written: 1 for a sequence whose numbers are not finite, 0 for the others
   int32_t num_tokens, num_seqs, max_pages, num_moves, num_logit_rows;
 };
 

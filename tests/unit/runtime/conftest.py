@@ -11,7 +11,7 @@ import pytest
 
 from edge.config import InferenceConfig
 from edge.contract import EMPTY, OFFSET_MASK, OFFSET_UNIT, PAGE_TOKENS, SEAL_TOKENS
-from edge.executors.base import StepInput
+from edge.executors.base import StepInput, StepOutput
 from edge.manifest import Limits
 from edge.pages.geometry import cut_pool, fit_pool
 from edge.runtime import Runtime
@@ -70,9 +70,10 @@ class StandIn:
     steps: list[StepInput] = field(default_factory=list)
     before_run: Callable[[int], None] = lambda step: None  # called with the number of the step
     spoil: Callable[[np.ndarray], None] = lambda logits: None
+    breaks: Callable[[StepInput], set[int]] = lambda step: set()  # sequences of the step that are not finite
     is_closed: bool = False
 
-    def run(self, step: StepInput) -> np.ndarray:
+    def run(self, step: StepInput) -> StepOutput:
         assert not self.is_closed
         self._check(step)
         self.steps.append(step)
@@ -89,7 +90,8 @@ class StandIn:
             seen += [(b, first + row - begin) for row in range(begin, end) if row in step.logit_rows]
         logits = np.stack([self._logits(step, b, position) for b, position in seen]) if seen else np.empty((0, VOCABULARY))
         self.spoil(logits)
-        return logits
+        broken = self.breaks(step)
+        return StepOutput(logits, np.array([b in broken for b in range(len(step.kv_len))], np.int32))
 
     def cancel(self) -> None:
         raise AssertionError("nobody asked for this")

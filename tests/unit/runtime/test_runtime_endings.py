@@ -143,6 +143,28 @@ def test_logits_that_are_not_numbers_end_their_request_alone(bench_of: BenchOf) 
     assert answers[requests[1].id] == bench.answer(prompt(20, seed=1), 8)
 
 
+@pytest.mark.parametrize("at", [0, 1, 5])  # of its steps: two chunks of the prompt, then decoding
+def test_a_sequence_that_is_not_finite_ends_its_request_and_no_other(bench_of: BenchOf, at: int) -> None:
+    bench = bench_of(step_tokens=384)
+    prompts = [prompt(150, seed=i) for i in range(3)]
+    session = bench.runtime.session()
+    requests = [(session if i == 1 else bench.runtime).submit(prompts[i], GREEDY, 12) for i in range(3)]
+    bench.executor.breaks = lambda step: {1} if len(bench.executor.steps) == at + 1 else set()
+    events = []
+    while bench.runtime.has_work:
+        events += bench.runtime.step()
+        bench.runtime.check()
+    ended = {event.request_id: event for event in events if event.finish_reason}
+    broken = ended[requests[1].id]
+    assert broken.finish_reason == "error" and "not finite" in str(broken.error)
+    assert requests[1].token_ids == bench.answer(prompts[1], max(0, at - 1)), "nothing of the broken step is kept"
+    for index in (0, 2):
+        assert requests[index].token_ids == bench.answer(prompts[index], 12)
+    assert [event.token_id for event in session.generate(prompts[1], GREEDY, 5)] == bench.answer(prompts[1], 5)
+    session.close()
+    assert bench.runtime.stats.pool.used_bytes == 0
+
+
 def test_ctrl_c_in_a_step_takes_effect_behind_it(bench_of: BenchOf) -> None:
     bench = bench_of()
     request = bench.runtime.submit(prompt(100), GREEDY, 10)
@@ -219,7 +241,7 @@ def test_any_order_of_requests_steps_and_cancellations_keeps_every_promise(data:
     sessions = [bench.runtime.session() for _ in range(2)]
     requests, prompts = [], []
     for _ in range(data.draw(st.integers(1, 30))):
-        action = data.draw(st.sampled_from(["submit", "turn", "step", "step", "steps", "cancel", "fail", "close"]))
+        action = data.draw(st.sampled_from(["submit", "turn", "step", "step", "steps", "cancel", "fail", "break", "close"]))
         if action in ("submit", "turn"):
             tokens = prompt(data.draw(st.integers(1, 300)), seed=data.draw(st.integers(0, 1)))
             target = bench.runtime if action == "submit" else data.draw(st.sampled_from(sessions))
@@ -236,6 +258,10 @@ def test_any_order_of_requests_steps_and_cancellations_keeps_every_promise(data:
             bench.executor.before_run = raise_at({len(bench.executor.steps)})
             bench.runtime.step()
             bench.executor.before_run = lambda step: None
+        elif action == "break":
+            bench.executor.breaks = lambda step: {len(step.kv_len) // 2}
+            bench.runtime.step()
+            bench.executor.breaks = lambda step: set()
         else:
             for _ in range(1 if action == "step" else 20):
                 bench.runtime.step()
