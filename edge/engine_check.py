@@ -135,7 +135,7 @@ def _plugin_obstacle(engine: _Engine, plan: PlanRecord, ours: dict[str, str]) ->
         if name not in ours:
             return Obstacle(
                 f"{called}, which this version of edge-zero does not have",
-                f"Update it: pip install --upgrade edge-zero; or build for the CPU: {engine.on_cpu}",
+                f"Update it: git pull && ./install.sh; or build for the CPU: {engine.on_cpu}",
             )
         if ours[name] != digest:
             return Obstacle(

@@ -1,4 +1,5 @@
-"""The environment, read here and nowhere else. Owns: names of variables, folders. Needs: platformdirs. Never: decisions.
+"""The environment, read and changed here and nowhere else. Owns: names of variables, folders. Needs: platformdirs. Never:
+decisions.
 
 Options of the command line whose help names a variable (EDGE_THREADS for --threads) are read by click.
 """
@@ -46,6 +47,12 @@ def _flag(name: str) -> bool:
     if value not in _YES + _NO:
         raise ConfigError(f"{name}={value}: neither yes nor no. Set it to 1 or 0")
     return value in _YES
+
+
+def without_telemetry() -> None:
+    """For ONNX Runtime, to be called before it is imported: by then it has begun to send, and left a file in the folder for
+    temporary ones; its own function comes too late for that."""
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 
 def with_temporary_folder(folder: Path) -> dict[str, str]:

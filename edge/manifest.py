@@ -4,6 +4,7 @@ Never: other files."""
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,9 +101,20 @@ class VerdictLimits:
     top1: float  # at least
     perplexity_ratio: float  # at most
 
-    def hold(self, kl_mean: float, top1: float, perplexity_ratio: float) -> bool:
-        """Whether figures keep these limits."""
-        return kl_mean <= self.kl_mean and top1 >= self.top1 and perplexity_ratio <= self.perplexity_ratio
+    def broken_by(self, kl_mean: float, top1: float, perplexity_ratio: float) -> tuple[str, ...]:
+        """The figures that do not keep these limits, each beside its own; none where all hold."""
+        ratio = f"perplexity x{perplexity_ratio:.4g} of at most x{self.perplexity_ratio:.4g}"
+        measures = (
+            (kl_mean <= self.kl_mean, f"KL {kl_mean:.4g} of at most {self.kl_mean:.4g}"),
+            (top1 >= self.top1, f"top-1 {top1:.4g} of at least {self.top1:.4g}"),
+            (perplexity_ratio <= self.perplexity_ratio, ratio),
+        )
+        return tuple(text for holds, text in measures if not holds)
+
+
+def outcome(broken: Sequence[str]) -> str:
+    """Of a verdict, from its figures beyond their limits."""
+    return f"FAILED: {', '.join(broken)}" if broken else "passed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +136,13 @@ class Verdict:
         check_range("top1", self.top1, 0.0, 1.0)
         check_range("perplexity_ratio", self.perplexity_ratio, 0.0, 1e30)
         check_range("tokens", self.tokens, 0, 1 << 40)
-        if self.passed != self.limits.hold(self.kl_mean, self.top1, self.perplexity_ratio):
+        if self.passed != (not self.broken):
             raise ValueError(f"passed: {self.passed} is not what the figures and their limits say")
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """The figures beyond their limits, in words."""
+        return self.limits.broken_by(self.kl_mean, self.top1, self.perplexity_ratio)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from edge.devices import EngineKind, device_names, load_device
 from edge.errors import PackageError
 from edge.hashes import hash_file
-from edge.manifest import FILE_NAME, Manifest, Verdict, from_json
+from edge.manifest import FILE_NAME, Manifest, from_json
 from edge.progress import Progress, SilentProgress
 from edge.spec import ModelSpec
 
@@ -168,7 +168,7 @@ class Package:
                 )
             if not verdict.passed:
                 raise PackageError(
-                    f"{self.path}: the {name} verdict failed ({_describe(verdict)}). "
+                    f"{self.path}: the {name} verdict failed ({', '.join(verdict.broken)}). "
                     f"Build another tier, or use it all the same with --force"
                 )
 
@@ -194,11 +194,3 @@ def _read_manifest(folder: Path) -> Manifest:
     except UnicodeDecodeError as error:
         raise PackageError(f"{file}: not UTF-8. The package is damaged: build or copy it again") from error
     return from_json(text, str(file))
-
-
-def _describe(verdict: Verdict) -> str:
-    limits = verdict.limits
-    return (
-        f"KL {verdict.kl_mean:.4g} of at most {limits.kl_mean:.4g}, top-1 {verdict.top1:.4g} of at least {limits.top1:.4g}, "
-        f"perplexity ratio {verdict.perplexity_ratio:.4g} of at most {limits.perplexity_ratio:.4g}"
-    )

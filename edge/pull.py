@@ -167,7 +167,7 @@ def _fetch_from_hub(model: CatalogModel, staging: Path, progress: Progress) -> P
     if hub is None:
         raise PullError("Hugging Face does not have it")
     if importlib.util.find_spec("huggingface_hub") is None:
-        raise PullError("Hugging Face was not tried: pip install 'edge-zero[hub]'")
+        raise PullError("Hugging Face was not tried, which needs: ./install.sh --with hub")
     progress.start(f"downloading from Hugging Face ({hub.repo})", 0, "bytes")
     path = _download_from_hub(hub, staging)
     progress.done()

@@ -27,7 +27,7 @@ def yaml_root() -> Path:
     for folder in (here / "_yaml", here.parent / "yaml"):
         if folder.is_dir():
             return folder
-    raise ConfigError(f"{here / '_yaml'}: no YAML files. Install again: pip install --force-reinstall edge-zero")
+    raise ConfigError(f"{here / '_yaml'}: no YAML files. Install again: ./install.sh")
 
 
 def yaml_names(folder: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edge.engine_record import LARGEST_FLOAT16, EngineRecord
-from edge.manifest import Manifest, Verdict
+from edge.manifest import Manifest, Verdict, outcome
 from edge.units import human_bytes
 from engines.backend import BuilderUse
 
@@ -122,5 +122,5 @@ def _figures(verdict: Verdict | None) -> str:
     assert verdict is not None, "a build measures both"
     return (
         f"KL {verdict.kl_mean:.5f}, top-1 {100 * verdict.top1:.1f} %, perplexity x{verdict.perplexity_ratio:.4f} "
-        f"over {verdict.tokens:,} tokens: {'passed' if verdict.passed else 'FAILED'}"
+        f"over {verdict.tokens:,} tokens: {outcome(verdict.broken)}"
     )

@@ -153,7 +153,7 @@ def _judge(of: Role | Literal["tier"], found: Comparison, limits: TierLimits, wi
         perplexity_ratio=found.perplexity_ratio,
         tokens=found.rows,
         limits=held,
-        passed=held.hold(*figures),
+        passed=not held.broken_by(*figures),
         text=TEXT,
         windows=len(windows),
         window_tokens=max(len(w) for w in windows),

@@ -8,7 +8,7 @@ from typing import Any
 
 from calibration.tiers import load_tier
 from edge.comparison import Comparison
-from edge.manifest import Verdict, VerdictLimits, Verdicts
+from edge.manifest import Verdict, VerdictLimits, Verdicts, outcome
 from edge.package import Package
 from edge.progress import Progress, SilentProgress
 from edge.teacher import open_teacher
@@ -64,7 +64,7 @@ class VerifyReport:
 
 
 def _line(v: Verdict) -> str:
-    return f"{verdict_figures(v)}: {'passed' if v.passed else 'FAILED'}"
+    return f"{verdict_figures(v)}: {outcome(v.broken)}"
 
 
 def verify_package(

@@ -13,7 +13,7 @@ from edge.engine_check import find_obstacle
 from edge.engine_library import TITLES, find_library
 from edge.engine_record import EngineRecord
 from edge.machine import find_machine
-from edge.manifest import Verdict
+from edge.manifest import Verdict, outcome
 from edge.package import Package
 from edge.progress import Progress
 from edge.units import human_bytes
@@ -28,7 +28,11 @@ class Proof:
 
     name: str
     verdict: Verdict | None
-    passed: bool  # under the limits of the tier, whatever the manifest says of limits
+    broken: tuple[str, ...]  # figures beyond the limits of the tier, whatever the manifest says of limits
+
+    @property
+    def passed(self) -> bool:
+        return self.verdict is not None and not self.broken
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +88,8 @@ class DeviceReport:
             f"  {plan_line(self.engine, self.plan_bytes)}",
         ]
         for proof in self.proofs:
-            figures = "missing" if proof.verdict is None else verdict_figures(proof.verdict)
-            lines.append(f"  the {proof.name} verdict of the build: {figures}: {'passed' if proof.passed else 'FAILED'}")
+            found = f"{verdict_figures(proof.verdict)}: {outcome(proof.broken)}" if proof.verdict else "missing: FAILED"
+            lines.append(f"  the {proof.name} verdict of the build: {found}")
         if self.again is not None:
             lines += self._again_lines(self.again)
         if self.opened is not None:
@@ -105,7 +109,7 @@ class DeviceReport:
         lines += [f"  {name}: not compared, since their scales were observed" for name in again.not_compared]
         for name, verdict in (("graph", again.verdicts.graph), ("tier", again.verdicts.tier)):
             assert verdict is not None, "both are measured"
-            lines.append(f"  the {name} verdict now: {verdict_figures(verdict)}: {'passed' if verdict.passed else 'FAILED'}")
+            lines.append(f"  the {name} verdict now: {verdict_figures(verdict)}: {outcome(verdict.broken)}")
         return lines
 
 
@@ -157,6 +161,6 @@ def _open(package: Package, engine: EngineRecord) -> tuple[str, ...]:
 def _judge(name: str, verdict: Verdict | None, limits: TierLimits) -> Proof:
     """A manifest may have been written by anybody: its limits count only where they are the tier's own."""
     if verdict is None:
-        return Proof(name, None, passed=False)
+        return Proof(name, None, ())
     held = limits.of_verdict
-    return Proof(name, verdict, held.hold(verdict.kl_mean, verdict.top1, verdict.perplexity_ratio))
+    return Proof(name, verdict, held.broken_by(verdict.kl_mean, verdict.top1, verdict.perplexity_ratio))

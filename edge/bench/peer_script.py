@@ -84,6 +84,7 @@ def run_openvino(job: dict[str, Any]) -> dict[str, Any]:
 def run_onnxruntime(job: dict[str, Any]) -> dict[str, Any]:
     """ONNX Runtime on our portable ONNX: int4 products fused to MatMulNBits with int8 activations; keys and values stay in
     their memory, which is input and output of every run."""
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # it would begin, and leave a file in TMPDIR, as it is imported
     import numpy as np
     import onnxruntime
 

@@ -4,6 +4,7 @@ Never: runs them."""
 from __future__ import annotations
 
 import difflib
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -49,13 +50,16 @@ def check_engine(engine: str, option: str) -> None:
 
 
 def read_pythons(words: Sequence[str]) -> dict[str, str]:
-    """ENGINE=PATH of --python, by engine. ConfigError where a word is neither."""
+    """ENGINE=PATH of --python, by engine. ConfigError where a word is neither, or nothing can be run at PATH."""
     pythons = {}
     for word in words:
         engine, found, path = word.partition("=")
         if not found or not path:
             raise ConfigError(f"--python {word}: expected ENGINE=PATH, as in --python llama.cpp=venv/bin/python")
         check_engine(engine, "--python")
+        if shutil.which(path) is None:
+            mend = f"Give the Python in it: {path}/bin/python" if Path(path).is_dir() else "Give the Python of an environment"
+            raise ConfigError(f"--python {word}: no program at {path} that can be run. {mend}")
         pythons[engine] = path
     return pythons
 

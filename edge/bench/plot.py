@@ -21,7 +21,7 @@ _OURS_COLOUR, _OTHER_COLOUR = "#1f6fb4", "#b8bec6"
 def need_matplotlib(path: Path) -> None:
     """ConfigError where there is no matplotlib, or no folder for `path`: said before anything is measured."""
     if find_spec("matplotlib") is None:
-        raise ConfigError("--plot needs matplotlib: pip install 'edge-zero[bench]'")
+        raise ConfigError("--plot needs matplotlib: ./install.sh --with bench")
     if not path.absolute().parent.is_dir():
         raise ConfigError(f"--plot {path}: no such folder. Make it, or choose another place")
 

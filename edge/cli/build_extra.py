@@ -8,7 +8,7 @@ import importlib.util
 from edge.errors import ConfigError
 
 BUILD_LIBRARIES = ("gguf", "onnx", "onnxruntime")  # distributions and modules have the same names
-INSTALL = "pip install 'edge-zero[build]' (Python 3.11 or newer)"
+INSTALL = "./install.sh (Python 3.11 or newer)"
 
 
 def missing_libraries() -> tuple[str, ...]:

@@ -12,13 +12,13 @@ _HEADS = ("engine", "prefill tok/s", "(median)", "decode tok/s", "(median)", "fi
 
 
 def comparison_text(comparisons: Sequence[Comparison], title: str) -> str:
-    """A table for each load, and a line for each engine that was not measured."""
+    """A table for each load, then a line for each reason why engines were not measured."""
     parts = [title]
     for comparison in comparisons:
         parts.append(f"\nprompt {comparison.prompt_tokens}, decode {comparison.decode_tokens}")
         rows = [list(_HEADS), *(_cells(comparison, row) for row in comparison.rows)]
         parts.append(format_table(rows, right=frozenset(range(1, len(_HEADS)))))
-        parts += [_failure(row) for row in comparison.rows if row.failure is not None]
+    parts += _failures(comparisons)
     return "\n".join(parts)
 
 
@@ -45,7 +45,23 @@ def _ratio(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f} x"
 
 
-def _failure(row: Row) -> str:
+def _failures(comparisons: Sequence[Comparison]) -> list[str]:
+    """Settings of one engine mostly fail alike, and at every prompt: one line names them all."""
+    said: dict[str, list[tuple[str, int]]] = {}
+    for comparison in comparisons:
+        for row in comparison.rows:
+            if row.failure is not None:
+                said.setdefault(_reason(row), []).append((row.contender.name, comparison.prompt_tokens))
+    lines = []
+    for reason, where in said.items():
+        names = ", ".join(dict.fromkeys(name for name, _ in where))
+        prompts = list(dict.fromkeys(prompt for _, prompt in where))
+        at = "" if len(prompts) == len(comparisons) else f" (prompt {', '.join(map(str, prompts))})"
+        lines.append(f"{names}{at}: failed{reason}")
+    return lines
+
+
+def _reason(row: Row) -> str:
     kept = f" after {len(row.runs)} good runs" if row.runs else ""
     mend = f". Install it: {row.mend}" if row.mend else ""
-    return f"{row.contender.name}: failed{kept}: {row.failure}{mend}"
+    return f"{kept}: {row.failure}{mend}"

@@ -73,8 +73,9 @@ def _facts(package: Package) -> list[list[str]]:
 def _verdict(verdict: Verdict | None) -> str:
     if verdict is None:
         return "not measured"
+    outcome = f"FAILED ({', '.join(verdict.broken)})" if verdict.broken else "passed"
     return (
-        f"{'passed' if verdict.passed else 'FAILED'}: KL {verdict.kl_mean:.5f}, top-1 {100 * verdict.top1:.1f} %, "
+        f"{outcome}: KL {verdict.kl_mean:.5f}, top-1 {100 * verdict.top1:.1f} %, "
         f"perplexity x {verdict.perplexity_ratio:.4f}, {verdict.tokens} tokens of {verdict.text}"
     )
 

@@ -40,7 +40,7 @@ def write_portable(
     try:
         import onnx
     except ImportError as error:
-        raise BuildError(f"exporting needs the onnx package ({error}). Install it: pip install 'edge-zero[build]'") from error
+        raise BuildError(f"exporting needs the onnx package ({error}). Install it: ./install.sh") from error
     converter = Converter(source, tier, requantise, dtype)
     stored = [converter.form(name) for name in source.tensor_names()]
     layout = plan_layout(stored)

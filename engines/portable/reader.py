@@ -92,9 +92,7 @@ def read_model(path: Path) -> Any:
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
         from onnx import ModelProto
     except ImportError as error:
-        raise BuildError(
-            f"reading {path} needs the onnx package ({error}). Install it: pip install 'edge-zero[build]'"
-        ) from error
+        raise BuildError(f"reading {path} needs the onnx package ({error}). Install it: ./install.sh") from error
     model = ModelProto()
     try:
         if (size := path.stat().st_size) > _LARGEST_GRAPH:

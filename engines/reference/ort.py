@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from edge.contract import SEAL_TOKENS
+from edge.env import without_telemetry
 from edge.errors import BuildError, ExecutorError, RequestError, SourceError
 from edge.spec import ModelSpec
 from engines.portable.external import external_extent, external_tensors
@@ -145,14 +146,14 @@ def session_options(runtime: Any, threads: int) -> Any:
 
 def _import_runtime() -> Any:
     needs = f"the reference needs onnx and ONNX Runtime {OLDEST[0]}.{OLDEST[1]} or newer"
-    remedy = "With Python 3.11 or newer: pip install 'edge-zero[build]'"
+    remedy = "With Python 3.11 or newer: ./install.sh"
+    without_telemetry()
     try:
         import onnxruntime
     except ImportError as error:
         raise BuildError(f"{needs} ({error}). {remedy}") from error
     if tuple(int(part) for part in onnxruntime.__version__.split(".")[:2]) < OLDEST:
         raise BuildError(f"{needs}, here is {onnxruntime.__version__}. {remedy}")
-    onnxruntime.disable_telemetry_events()
     return onnxruntime
 
 

@@ -69,4 +69,4 @@ def measure_int8_inputs(
     progress.done()
     held = limits.of_verdict
     figures = (found.kl_mean, found.top1, found.perplexity_ratio)
-    return Int8Inputs(*figures, holds=bool(np.isfinite(figures).all()) and held.hold(*figures))
+    return Int8Inputs(*figures, holds=bool(np.isfinite(figures).all()) and not held.broken_by(*figures))

@@ -37,8 +37,11 @@ def quick(tmp_path: Path) -> Path:
     )
 
 
-def test_onnx_runtime_is_measured_on_our_export_and_a_missing_engine_is_a_row(edge: Edge, chat_package: Path) -> None:
-    absent = ("--python", "llama.cpp=/nowhere/bin/python", "--python", "openvino-genai=/nowhere/bin/python")
+def test_onnx_runtime_is_measured_on_our_export_and_a_missing_engine_is_a_row(
+    edge: Edge, chat_package: Path, tmp_path: Path
+) -> None:
+    bare = stand_in(tmp_path / "bare", 'print(json.dumps({"error": "not installed in it", "is_missing": True}))')
+    absent = ("--python", f"llama.cpp={bare}", "--python", f"openvino-genai={bare}")
     row = edge.json("bench", "compare", chat_package, *LOAD, *absent, "--rounds", "2")
     engines = row["loads"][0]["engines"]
     assert list(engines) == ["edge-zero", "llama.cpp", "llama.cpp flash", "openvino-genai", "onnxruntime"]
@@ -46,7 +49,7 @@ def test_onnx_runtime_is_measured_on_our_export_and_a_missing_engine_is_a_row(ed
         assert engines[name]["failure"] is None
         assert len(engines[name]["runs"]) == 2
         assert min(engines[name]["best"].values()) > 0
-    assert engines["llama.cpp"]["mend"] == "/nowhere/bin/python -m pip install llama-cpp-python"
+    assert engines["llama.cpp"]["mend"] == f"{bare} -m pip install llama-cpp-python"
     assert row["loads"][0]["ours_over_theirs"]["onnxruntime"]["decode_tokens_per_s"] > 0
     assert row["loads"][0]["ours_over_theirs"]["llama.cpp"]["decode_tokens_per_s"] is None
 
@@ -64,7 +67,7 @@ def test_each_prompt_has_a_table_and_every_engine_gets_the_same_tokens(edge: Edg
 def test_an_engine_that_fails_is_a_row_with_its_reason(edge: Edge, chat_package: Path, tmp_path: Path) -> None:
     python = stand_in(tmp_path / "broken", 'sys.exit("GGUF of a kind that is not known")')
     text = edge.succeed("bench", "compare", chat_package, *LOAD, *LLAMA, "--python", f"llama.cpp={python}")
-    assert "llama.cpp flash: failed: ended with code 1: GGUF of a kind that is not known" in text
+    assert "\nllama.cpp, llama.cpp flash: failed: ended with code 1: GGUF of a kind that is not known\n" in text
 
 
 @pytest.mark.parametrize(
@@ -72,6 +75,7 @@ def test_an_engine_that_fails_is_a_row_with_its_reason(edge: Edge, chat_package:
     [
         (["--engine", "lama.cpp"], 1, "--engine lama.cpp: no engine to compare with. Did you mean llama.cpp?"),
         (["--python", "llama.cpp"], 1, "--python llama.cpp: expected ENGINE=PATH"),
+        (["--python", "llama.cpp=/nowhere/python"], 1, "no program at /nowhere/python that can be run"),
         (["--prompt", "512,many"], 2, "--prompt 512,many: expected token counts with commas between"),
         (["--prompt", "500", "--decode", "13"], 1, "are 513 tokens, the engine takes 512"),
         (["--gguf", "nowhere.gguf"], 1, "--gguf nowhere.gguf: no such file"),
@@ -94,7 +98,9 @@ def test_a_package_whose_model_is_gone_asks_for_it(
     line = edge.refuse(*words)
     assert f"{gone}: the model that the package was built from is not here. Give the model with --gguf FILE" in line
     gone.mkdir()
-    assert "llama.cpp: failed: reads GGUF files, and the package was built from a folder" in edge.succeed(*words)
+    assert "llama.cpp, llama.cpp flash: failed: reads GGUF files, and the package was built from a folder" in edge.succeed(
+        *words
+    )
     gone.rmdir()
     shutil.copy(tiny_gguf("llama"), gone)
     assert "is not the file that the package was built from" in edge.refuse(*words)

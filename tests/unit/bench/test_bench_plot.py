@@ -53,5 +53,5 @@ def test_without_matplotlib_a_plot_is_refused_before_anything_runs(tmp_path: Pat
         return None
 
     monkeypatch.setattr(plot, "find_spec", nothing)
-    with pytest.raises(ConfigError, match=r"--plot needs matplotlib: pip install 'edge-zero\[bench\]'"):
+    with pytest.raises(ConfigError, match=r"--plot needs matplotlib: \./install\.sh --with bench"):
         plot.need_matplotlib(tmp_path / "plot.png")

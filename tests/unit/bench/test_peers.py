@@ -29,18 +29,20 @@ def test_the_script_knows_every_engine() -> None:
         ("lama.cpp=python", "--python lama.cpp: no engine to compare with. Did you mean llama.cpp? There are: llama.cpp, "),
         ("python", "--python python: expected ENGINE=PATH"),
         ("llama.cpp=", "expected ENGINE=PATH"),
+        ("llama.cpp=/nowhere/python", "no program at /nowhere/python that can be run. Give the Python of an environment"),
+        ("llama.cpp=/usr", "no program at /usr that can be run. Give the Python in it: /usr/bin/python"),
     ],
 )
-def test_a_python_of_no_engine_is_refused(word: str, says: str) -> None:
+def test_a_python_of_no_engine_or_that_is_not_there_is_refused(word: str, says: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read_pythons((word,))
     assert says in str(caught.value)
 
 
 def test_an_engine_runs_and_is_installed_in_its_own_python_where_it_has_one() -> None:
-    llama, pythons = PEERS[0], read_pythons(("llama.cpp=/peers/bin/python",))
-    assert peer_command(llama, pythons)[0] == "/peers/bin/python"
-    assert install_command(llama, pythons) == "/peers/bin/python -m pip install llama-cpp-python"
+    llama, pythons = PEERS[0], read_pythons((f"llama.cpp={sys.executable}",))
+    assert peer_command(llama, pythons)[0] == sys.executable
+    assert install_command(llama, pythons) == f"{sys.executable} -m pip install llama-cpp-python"
     assert peer_command(llama, {})[0] == sys.executable
     assert install_command(llama, {}) == "pip install llama-cpp-python"
 

@@ -34,7 +34,7 @@ def test_a_command_that_builds_names_the_extra(words: list[str], libraries: tupl
     missing = [name for name in BUILD_LIBRARIES if name in libraries or find_spec(name) is None]
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"edge: edge {words[0]}")
-    assert f"needs {', '.join(missing)}: pip install 'edge-zero[build]' (Python 3.11 or newer)\n" in done.stderr
+    assert f"needs {', '.join(missing)}: ./install.sh (Python 3.11 or newer)\n" in done.stderr
     assert done.stderr.count("\n") == 1
 
 

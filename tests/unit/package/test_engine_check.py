@@ -162,7 +162,7 @@ def test_another_version_of_tensorrt_is_refused_with_both() -> None:
 def test_a_plugin_that_is_missing_or_another_is_refused() -> None:
     assert refusal(orin_manifest(), ORIN, TENSORRT) == (
         "its plan calls the plugin edge::PagedAttention with SHA-256 1212121212121212, which this version of edge-zero does "
-        f"not have. Update it: pip install --upgrade edge-zero; or build for the CPU: {REBUILD} cpu"
+        f"not have. Update it: git pull && ./install.sh; or build for the CPU: {REBUILD} cpu"
     )
     assert refusal(orin_manifest(), ORIN, TENSORRT, {PLUGIN: "34" * 32}) == (
         "its plan calls the plugin edge::PagedAttention with SHA-256 1212121212121212, this version of edge-zero has "

@@ -181,10 +181,21 @@ def test_another_contract_is_refused_with_both_versions(tmp_path: Path) -> None:
     )
 
 
-def test_a_failed_verdict_is_refused_with_its_figures_unless_forced(tmp_path: Path) -> None:
-    folder = write(tmp_path, lambda m: m["verdicts"].update(tier=VERDICT))
+@pytest.mark.parametrize(
+    ("figures", "says"),
+    [
+        ({"kl_mean": 0.5}, "KL 0.5 of at most 0.01"),
+        ({"top1": 0.5}, "top-1 0.5 of at least 0.95"),
+        ({"perplexity_ratio": 3.0}, "perplexity x3 of at most x1.01"),
+        ({"kl_mean": 0.5, "perplexity_ratio": 3.0}, "KL 0.5 of at most 0.01, perplexity x3 of at most x1.01"),
+    ],
+)
+def test_a_failed_verdict_is_refused_with_the_figures_that_fail_unless_forced(
+    tmp_path: Path, figures: dict[str, float], says: str
+) -> None:
+    folder = write(tmp_path, lambda m: m["verdicts"].update(tier=PASSED | figures | {"passed": False}))
     message = refusal(folder)
-    assert "the tier verdict failed (KL 0.5 of at most 0.01" in message and "--force" in message
+    assert f"the tier verdict failed ({says})" in message and "--force" in message
     Package.open(folder, force=True)
 
 
