@@ -56,7 +56,7 @@ def test_a_gguf_gives_the_logits_of_transformers(name: str, tmp_path: Path) -> N
     for ids, expected in read_prompts(name):
         source = open_source(path, context_of(name, ids))
         if name == "qwen2" and len(ids) > FolderSource(name).spec.group_windows[-1]:
-            continue  # converters drop Qwen's windows
+            continue  # llama.cpp's converter writes no windows of Qwen's, and such a file cannot say them
         found = plain_logits(source, ids)
         assert np.abs(found - expected).max() < 1e-4
 

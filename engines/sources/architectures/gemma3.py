@@ -50,12 +50,12 @@ def read_config(keys: Keys, name: str, context: int | None) -> ModelSpec:
     at = "text_config." if keys.has_any("text_config.") else ""
     keys = keys.with_defaults(at, _DEFAULTS)
     dims = read_config_dimensions(keys, name, "gemma3", tied=True, prefix=at)
-    # Older files say the base of the local layers beside rope_scaling, which is of the global ones.
-    local_base = keys.real_or(at + "rope_local_base_freq", LOCAL_ROPE_BASE)
+    # rope_theta and rope_scaling are of the global layers. As transformers reads them (Gemma3TextConfig), a part that names no
+    # base of its own has that of its layers.
     if keys.has_any(f"{at}rope_parameters.sliding_attention."):
-        local = read_config_rope(keys, dims, at, LOCAL_ROPE_BASE, part="sliding_attention")
+        local = read_config_rope(keys, dims, at, LOCAL_ROPE_BASE, "sliding_attention", base_key="rope_local_base_freq")
     else:
-        local = RopeSpec(dims.head_dim, local_base, ())
+        local = RopeSpec(dims.head_dim, keys.real_or(at + "rope_local_base_freq", LOCAL_ROPE_BASE), ())
     full = read_config_rope(keys, dims, at, GLOBAL_ROPE_BASE, part="full_attention")
     if at + "layer_types" in keys:
         is_local = read_local_layers(keys, at + "layer_types", dims.num_layers)

@@ -19,8 +19,13 @@ _DEFAULTS = {"qwen2": {"max_window_layers": 28}, "qwen3": {"max_window_layers": 
 
 
 def read_gguf(file: GgufFile) -> ModelSpec:
-    """The spec of a `qwen2` or `qwen3` GGUF: its converters write no windows."""
+    """The spec of a `qwen2` or `qwen3` GGUF. llama.cpp's converter writes no windows, and runs what it wrote without: a model
+    that has some (use_sliding_window, which no published Qwen 2, 2.5 or 3 sets) must come as its folder."""
     keys, dims = file.keys, file.dims
+    window = f"{dims.architecture}.attention.sliding_window"
+    if window in keys and dims.window(keys.count(window)):
+        fact = f"is {keys.count(window)}; nothing says which layers have that window"
+        raise keys.error(window, fact, "Build from the model's folder, with its config.json")
     rope = read_gguf_rope(file)
     keys.refuse_unasked(dims.architecture + ".", ("rope.scaling.original_context_length",))
     return dims.spec((LayerSpec(0, 0),) * dims.num_layers, (rope,), **_own(dims.architecture))

@@ -57,13 +57,21 @@ def read_gguf_rope(file: GgufFile, base: float = DEFAULT_BASE) -> RopeSpec:
     return linear(rope, factor)
 
 
-def read_config_rope(keys: Keys, dims: Dimensions, prefix: str = "", base: float = DEFAULT_BASE, part: str = "") -> RopeSpec:
+def read_config_rope(
+    keys: Keys,
+    dims: Dimensions,
+    prefix: str = "",
+    base: float = DEFAULT_BASE,
+    part: str = "",
+    base_key: str = "rope_theta",
+) -> RopeSpec:
     """The rope of a config.json whose heads turn whole. `part`: full_attention or sliding_attention where each has its own.
+    `base`: where the file says none, neither with what scales nor outside as `base_key`.
 
     Files of transformers 5 have everything in rope_parameters, older ones rope_scaling, and rope_theta beside it.
     """
     inside = scaling_section(keys, prefix, part)
-    outside = keys.real_or(prefix + "rope_theta", base)
+    outside = keys.real_or(prefix + base_key, base)
     kind = keys.text_or(inside + "rope_type", keys.text_or(inside + "type", "default"))
     rope = RopeSpec(dims.head_dim, keys.real_or(inside + "rope_theta", outside), ())
     partial = keys.real_or(inside + "partial_rotary_factor", keys.real_or(prefix + "partial_rotary_factor", 1.0))
@@ -85,7 +93,7 @@ def read_config_rope(keys: Keys, dims: Dimensions, prefix: str = "", base: float
 def scaling_section(keys: Keys, prefix: str, part: str = "") -> str:
     """The prefix of the keys that say how rotary is scaled."""
     parameters = prefix + "rope_parameters."
-    if part and any(key in keys for key in (f"{parameters}{part}.rope_type", f"{parameters}{part}.rope_theta")):
+    if part and keys.has_any(f"{parameters}{part}."):
         return f"{parameters}{part}."
     return parameters if keys.has_any(parameters) else prefix + "rope_scaling."
 

@@ -10,7 +10,7 @@ import pytest
 
 from edge.errors import SourceError
 from edge.spec import LayerSpec, ModelSpec, RopeSpec
-from engines.sources.architectures import GGUF_READERS, gemma3
+from engines.sources.architectures import GGUF_READERS, gemma3, qwen
 from engines.sources.architectures.dimensions import GgufFile, read_gguf_dimensions
 from engines.sources.base import open_source
 from engines.sources.keys import Keys
@@ -75,6 +75,23 @@ def test_gemma3_takes_caps_and_a_local_base_that_its_file_names(gemma3: Draft, t
     gemma3.real("gemma3.final_logit_softcapping", 30.0)
     spec = spec_of(gemma3, tmp_path)
     assert (spec.attention_soft_cap, spec.logit_soft_cap, spec.ropes[0].base) == (50.0, 30.0, 5000.0)
+
+
+@pytest.mark.parametrize("name", ["qwen2", "qwen3"])
+def test_a_window_in_a_qwen_gguf_is_not_dropped_unless_it_holds_the_whole_context(name: str) -> None:
+    def read(**own: int) -> ModelSpec:
+        sizes = {"embedding_length": 64, "attention.head_count": 4, "feed_forward_length": 96, "block_count": 2,
+                 "context_length": 256, "attention.layer_norm_rms_epsilon": 1e-6}  # fmt: skip
+        values = {f"{name}.{key}": value for key, value in sizes.items()}
+        more = {f"{name}.attention.{key}": value for key, value in own.items()}
+        keys = Keys(Path("qwen.gguf"), {"general.architecture": name, **values, **more})
+        return qwen.read_gguf(GgufFile(keys, read_gguf_dimensions(keys, "qwen", 300, True), {}, None))
+
+    assert read().group_windows == read(sliding_window=256).group_windows == (0,)
+    with pytest.raises(SourceError, match=r"sliding_window: is 24; nothing says which layers.*Build from the model's folder"):
+        read(sliding_window=24)
+    with pytest.raises(SourceError, match="max_window_layers: is 1 and not known"):
+        read(max_window_layers=1)
 
 
 def test_gemma3_27b_scales_scores_by_its_width_per_head() -> None:

@@ -181,6 +181,33 @@ def test_gemma3s_local_layers_keep_their_base_where_a_file_names_one_rope_only()
     assert [rope.base for rope in spec_of("gemma3_text", own).ropes] == [5e3, 2e6]
 
 
+@pytest.mark.parametrize(
+    ("own", "bases"),
+    [
+        ({}, [1e4, 1e6]),
+        ({"rope_theta": 5e5}, [1e4, 5e5]),
+        ({"rope_local_base_freq": 2e4}, [2e4, 1e6]),
+        ({"rope_theta": 5e5, "rope_local_base_freq": 2e4}, [2e4, 5e5]),
+    ],
+)
+@pytest.mark.parametrize("parts", [("sliding_attention",), ("full_attention",), ("sliding_attention", "full_attention")])
+def test_a_part_of_gemma3s_ropes_without_a_base_has_that_of_its_layers(
+    parts: tuple[str, ...], own: dict[str, float], bases: list[float]
+) -> None:
+    ropes = {f"rope_parameters.{part}.rope_type": "default" for part in parts}
+    assert [rope.base for rope in spec_of("gemma3_text", GEMMA | ropes | own).ropes] == bases
+    scaled = {f"rope_parameters.{part}.rope_type": "linear" for part in parts}
+    scaled |= {f"rope_parameters.{part}.factor": 4.0 for part in parts}
+    spec = spec_of("gemma3_text", GEMMA | scaled | own)
+    assert [rope.base for rope in spec.ropes] == bases
+    assert [bool(rope.divisors) for rope in spec.ropes] == [part in parts for part in ("sliding_attention", "full_attention")]
+
+
+def test_a_part_of_gemma3s_ropes_that_says_only_half_is_not_passed_over() -> None:
+    own = GEMMA | {"rope_parameters.sliding_attention.factor": 4.0, "rope_parameters.full_attention.rope_theta": 1e6}
+    assert "rope_parameters.sliding_attention.factor: is 4.0 and not known" in refused("gemma3_text", own)
+
+
 @pytest.mark.parametrize("place", ["rope_scaling", "rope_parameters"])
 def test_long_rope_is_short_up_to_the_original_context_and_long_beyond(place: str) -> None:
     own = {"original_max_position_embeddings": 64, f"{place}.type": "longrope",
