@@ -13,8 +13,9 @@ from family_models import FAMILIES, FolderSource, read_prompts, write_family_fol
 from calibration.tiers import load_tier
 from edge.progress import SilentProgress
 from engines.portable.export import write_portable
-from engines.portable.reader import read_portable
-from engines.reference.numpy_forward import forward
+from engines.portable.reader import PortableModel, read_portable
+from engines.reference.cpu_roundings import cpu_roundings, dense_weights
+from engines.reference.numpy_forward import Roundings, Weights, forward
 from engines.reference.ort import OrtGraph, OrtReference
 from engines.sources.base import Source, open_source
 from engines.tensorrt.lower import lower_graphs
@@ -86,7 +87,14 @@ def test_the_portable_graph_gives_the_logits_of_transformers(name: str, tmp_path
 
 @pytest.mark.parametrize("tier", ["fp16", "int8", "int4"])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_the_cpu_engine_gives_the_logits_of_its_reference(name: str, tier: str, tmp_path: Path) -> None:
+def test_the_cpu_engine_gives_the_logits_of_its_arithmetic(name: str, tier: str, tmp_path: Path) -> None:
+    """The engine against NumPy with the same int8 activations and fp16 pages, but float32 attention.
+
+    Wherever one rounding falls otherwise, the next ones do: logits are then off by 1 to 4 % of their size (with fp16 weights
+    by 0.03 to 0.2 %). So the engine may be off by what NumPy is off from itself with K and V changed by 0.03 %, half a step
+    of fp16. It is off by 0.66 to 1.12 of that, further draws by 0.96 to 1.09; scores 3 % too large make it 1.24 to 2.1, a
+    window of one less 1.8 to 30, one V that is lost in one layer 7 to 20.
+    """
     pytest.importorskip("edge._core", reason="needs the native core: pip install .")
     from built_engine import build_engine_of
 
@@ -94,9 +102,30 @@ def test_the_cpu_engine_gives_the_logits_of_its_reference(name: str, tier: str, 
         folder = tmp_path / str(index)
         folder.mkdir()
         built = build_engine_of(FolderSource(name, context_of(name, ids)), tier, folder)
-        reference = np.concatenate(list(OrtReference(built.onnx, 2).logits(ids)))
-        error = np.abs(built.logits(ids) - reference).max() / np.abs(reference).max()
-        assert error < (0.005 if tier == "fp16" else 0.3)
+        model = read_portable(built.onnx)
+        weights, exact = cache(dense_weights(model)), cpu_roundings(model)
+
+        def numpy_logits(
+            roundings: Roundings, weights: Weights = weights, model: PortableModel = model, ids: list[int] = ids
+        ) -> np.ndarray:
+            return forward(weights, model.spec, ids, range(len(ids)), roundings)
+
+        expected = numpy_logits(exact)
+        others = [numpy_logits(jostled(exact, seed)) - expected for seed in range(2)]
+        assert rms(built.logits(ids) - expected) < 1.25 * rms(np.array(others))
+
+
+def jostled(roundings: Roundings, seed: int) -> Roundings:
+    drawn = np.random.default_rng(seed)
+
+    def kept(x: np.ndarray) -> np.ndarray:
+        return roundings.kept(x * (1 + 3e-4 * drawn.standard_normal(x.shape, np.float32)))
+
+    return Roundings(roundings.inputs, kept)
+
+
+def rms(x: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(np.square(x))))
 
 
 @pytest.mark.parametrize("tier", ["fp16", "int8", "int4"])

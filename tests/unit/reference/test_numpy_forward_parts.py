@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edge.spec import LayerSpec, ModelSpec, RopeSpec
-from engines.reference.numpy_forward import Weights, forward
+from engines.reference.numpy_forward import Roundings, Weights, forward
 
 HIDDEN, FFN, HEADS, KV_HEADS, HEAD_DIM, VOCAB = 16, 24, 4, 2, 8, 20
 SPEC = ModelSpec(
@@ -77,6 +77,27 @@ def test_a_window_hides_what_lies_behind_it() -> None:
 )
 def test_every_field_of_the_spec_counts(change: Callable[[ModelSpec], ModelSpec]) -> None:
     assert np.abs(logits(change(SPEC)) - logits(SPEC)).max() > 1e-3
+
+
+def test_every_product_and_all_k_and_v_can_be_rounded() -> None:
+    spec, products, kept = replace(SPEC, tied_head=False), [], []
+
+    def inputs(name: str, x: np.ndarray) -> np.ndarray:
+        products.append(name)
+        return x
+
+    def pages(x: np.ndarray) -> np.ndarray:
+        kept.append(x.shape)
+        return x
+
+    found = forward(random_weights(), spec, IDS, LAST, Roundings(inputs, pages))
+    assert np.array_equal(found, logits(spec))
+    roles = ["attn.q", "attn.k", "attn.v", "attn.o", "ffn.gate", "ffn.up", "ffn.down"]
+    layers = [f"layers.{layer}.{role}_proj.weight" for layer in range(2) for role in roles]
+    assert products == [*layers, "head.weight"]
+    assert kept == [(len(IDS), KV_HEADS, HEAD_DIM)] * 4
+    for coarse in (Roundings(lambda name, x: x.round(1), lambda x: x), Roundings(lambda name, x: x, lambda x: x.round(1))):
+        assert np.abs(forward(random_weights(), spec, IDS, LAST, coarse) - found).max() > 1e-2
 
 
 def test_logits_stay_within_their_cap() -> None:
