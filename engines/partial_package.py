@@ -73,6 +73,8 @@ def _publish(partial: Path, out: Path) -> None:
         if path.is_file():
             with path.open("rb") as file:
                 os.fsync(file.fileno())
+                # What was written lies in the cache in small pieces; the first load reads it again, in large ones (file_map.h).
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     if not out.exists():
         partial.rename(out)
     elif not exchange(partial, out):

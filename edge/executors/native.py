@@ -162,15 +162,14 @@ def _map_weights(path: Path, needed: int) -> np.ndarray:
             size = os.fstat(file.fileno()).st_size
             if size < needed or size == 0:
                 raise PackageError(f"{path}: has {size} bytes, its plan needs {needed}. Build the package again: edge build")
-            mapping = mmap.mmap(file.fileno(), size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+            mapped: np.ndarray = load_core().map_file(file.fileno(), size)
     except OSError as error:
         if error.errno == errno.ENOMEM:
             raise BudgetError(
                 f"{path}: {size / 2**20:.0f} MiB cannot be mapped, memory is short. Free some, or lift ulimit -v"
             ) from None
         raise PackageError(f"{path}: cannot be mapped ({error.strerror}). Check the file, or build again: edge build") from None
-    mapping.madvise(mmap.MADV_WILLNEED)  # read ahead, without waiting: a load stays instant
-    return np.frombuffer(mapping, dtype=np.uint8)
+    return mapped
 
 
 def _allocate_pool(pool_bytes: int) -> np.ndarray:

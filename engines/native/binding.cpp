@@ -5,6 +5,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <cerrno>
 #include <cstring>
 #include <memory>
 #include <stdexcept>
@@ -14,6 +15,7 @@
 
 #include "binding_bench.h"
 #include "engine.h"
+#include "file_map.h"
 #include "sample.h"
 
 namespace nb = nanobind;
@@ -81,6 +83,21 @@ const edge::Kernels *need_kernels(const std::string &name) {
 }
 
 Result result(const edge::Status &status) { return {status.message ? status.message : "", status.where, status.cancelled}; }
+
+// The first `bytes` bytes of an open file. OSError with the system's reason.
+nb::ndarray<nb::numpy, const uint8_t, nb::ndim<1>> map_file(int fd, int64_t bytes) {
+  if (bytes <= 0) throw std::invalid_argument("an empty file cannot be mapped");
+  auto map = std::make_unique<edge::FileMap>();
+  if (const int error = map->open(fd, bytes)) {
+    errno = error;
+    PyErr_SetFromErrno(PyExc_OSError);
+    throw nb::python_error();
+  }
+  const uint8_t *data = map->data();
+  const size_t shape[] = {static_cast<size_t>(bytes)};
+  nb::capsule owner(map.release(), [](void *self) noexcept { delete static_cast<edge::FileMap *>(self); });
+  return {data, 1, shape, owner};
+}
 
 // Engine plus the arrays that it points into.
 class PyEngine {
@@ -215,6 +232,7 @@ NB_MODULE(_core, m) {
             .bytes;
       },
       nb::arg("tensors"), nb::arg("ops"), nb::arg("shape"), nb::arg("limits"), nb::arg("threads"));
+  m.def("map_file", &map_file, nb::arg("fd"), nb::arg("bytes"), "Read-only uint8 [bytes] of an open file; nothing is copied.");
   m.def("tensor_bytes", [](const std::vector<int64_t> &record) { return edge::tensor_bytes(read_record(record)); });
   m.def("matmul", &matmul, nb::arg("isa"), nb::arg("strips"), nb::arg("record"), nb::arg("x"),
         nb::arg("y").noconvert());  // a converted copy would take the results

@@ -12,11 +12,7 @@ namespace {
 constexpr int PHASES = 4;          // counters an op may use
 constexpr int PREFILL_CHUNKS = 2;  // pieces of a matrix a thread with many rows: what a slow core leaves, others take
 
-// Strips that a thread takes at once. With few rows memory is the limit, and one long stream a thread reads up to 40 % faster
-// than several pieces (kernels_bench).
-int32_t strip_chunk(int32_t strips, int32_t rows, int32_t threads) {
-  return std::max(1, divide_up(strips, threads) / (rows <= DECODE_TOKENS ? 1 : PREFILL_CHUNKS));
-}
+int32_t strips_of(const Weight &w) { return divide_up(w.outputs, STRIP); }
 
 }  // namespace
 
@@ -60,7 +56,7 @@ Status Engine::run(const Step &step) {
   std::fill_n(step.not_finite, step.num_seqs, 0);
   stop_[0] = stop_[1] = false;
   step_ = &step;
-  for (size_t i = 0; i < (plan_.ops.size() + 1) * PHASES; ++i) counters_[i].next.store(0, std::memory_order_relaxed);
+  for (size_t i = 0; i < (plan_.ops.size() + 1) * PHASES; ++i) counters_[i].reset();
   for (int32_t seq = 0; seq < step.num_seqs; ++seq) {
     const Span rows = span_of(step, seq);
     for (int32_t row = rows.row_begin; row < rows.row_end; ++row) {
@@ -143,31 +139,86 @@ InputRows Engine::rows_from(const Source &source, const Op &op, int32_t rows, Co
   return out;
 }
 
-void Engine::multiply(const Weight *const *weights, int32_t count, const InputRows &x, int32_t rows, float *y, int64_t y_stride,
-                      bool add, Counter &counter) {
-  int32_t total = 0;
-  for (int32_t i = 0; i < count; ++i) total += divide_up(weights[i]->outputs, STRIP);
-  const int32_t chunk = strip_chunk(total, rows, team_.members());
-  int32_t begin, end;
-  while (counter.take(total, chunk, &begin, &end)) {
+Engine::Matrices Engine::matrices_of(const Op &op) const {
+  Matrices all{};
+  for (const int32_t index : {op.weight0, op.weight1, op.weight2}) {
+    if (index == NO_TENSOR) continue;
+    all.weights[all.count++] = &plan_.weights[index];
+    if (op.code != OpCode::gated || all.count == 1) all.strips += strips_of(plan_.weights[index]);
+  }
+  return all;
+}
+
+bool Engine::take_strips(int32_t strips, int32_t rows, int thread, Counter &counter, Strips *found) {
+  const int32_t members = team_.members();
+  // With few rows memory is the limit, and one long stream a thread reads up to 40 % faster than several (kernels_bench).
+  if (rows <= DECODE_TOKENS) return counter.take_piece(strips, members, thread, &found->begin, &found->end, &found->share_end);
+  const int32_t chunk = std::max(1, divide_up(strips, members) / PREFILL_CHUNKS);
+  const bool is_some = counter.take(strips, chunk, &found->begin, &found->end);
+  found->share_end = found->end;
+  return is_some;
+}
+
+// Strips [begin, end) of an op's matrices, as far as they lie one behind another.
+Upcoming Engine::strips_from(const Op &op, int32_t begin, int32_t end) const {
+  const Matrices all = matrices_of(op);
+  if (op.code == OpCode::gated) {
+    const Weight &gate = *all.weights[0], &up = *all.weights[1];
+    return {{gate.data + begin * gate.strip_bytes, up.data + begin * up.strip_bytes}, 2, (end - begin) * gate.strip_bytes};
+  }
+  for (int32_t i = 0; i < all.count; ++i) {
+    const Weight &w = *all.weights[i];
+    const int32_t strips = strips_of(w);
+    if (begin < strips) return {{w.data + begin * w.strip_bytes, nullptr}, 1, (std::min(end, strips) - begin) * w.strip_bytes};
+    begin -= strips;
+    end -= strips;
+  }
+  return {};
+}
+
+Upcoming Engine::upcoming(const Op &op, const Strips &strips, int32_t done, int32_t rows, int thread) const {
+  if (rows > DECODE_TOKENS) return {};
+  if (done < strips.share_end) return strips_from(op, done, strips.share_end);
+  const Op &next = plan_.ops[following_product(static_cast<size_t>(&op - plan_.ops.data()))];
+  const int32_t shares = std::min(team_.members(), Counter::MOST_SHARES);
+  const Share share = share_of(matrices_of(next).strips, shares, thread % shares);
+  return strips_from(next, share.begin, share.end);
+}
+
+// Of the op that multiplies behind this one; the last is followed by the first of the next step.
+size_t Engine::following_product(size_t index) const {
+  do index = (index + 1) % plan_.ops.size();
+  while (plan_.ops[index].code == OpCode::embed || plan_.ops[index].code == OpCode::attend);
+  return index;
+}
+
+void Engine::multiply(const Op &op, const InputRows &x, int32_t rows, float *y, int64_t y_stride, bool add, Counter &counter,
+                      int thread) {
+  const Matrices all = matrices_of(op);
+  Strips taken;
+  while (take_strips(all.strips, rows, thread, counter, &taken)) {
     int32_t first = 0;  // strip of the concatenation at which weight i begins
     int64_t column = 0;
-    for (int32_t i = 0; i < count; ++i) {
-      const int32_t strips = divide_up(weights[i]->outputs, STRIP);
-      MatmulParams params{};
-      params.weight = weights[i];
-      params.quantised = &x.quantised;
-      params.plain = x.plain;
-      params.plain_stride = space_.plain_stride;
-      params.y = y + column;
-      params.y_stride = y_stride;
-      params.add = add;
-      params.row_end = rows;
-      params.strip_begin = std::max(begin - first, 0);
-      params.strip_end = std::min(end - first, strips);
-      if (params.strip_begin < params.strip_end) kernels_->matmul(params);
-      first += strips;
-      column += weights[i]->outputs;
+    for (int32_t i = 0; i < all.count; ++i) {
+      const Weight &w = *all.weights[i];
+      const int32_t begin = std::max(taken.begin, first), end = std::min(taken.end, first + strips_of(w));
+      if (begin < end) {
+        MatmulParams params{};
+        params.weight = &w;
+        params.quantised = &x.quantised;
+        params.plain = x.plain;
+        params.plain_stride = space_.plain_stride;
+        params.y = y + column;
+        params.y_stride = y_stride;
+        params.add = add;
+        params.row_end = rows;
+        params.strip_begin = begin - first;
+        params.strip_end = end - first;
+        params.upcoming = upcoming(op, taken, end, rows, thread);
+        kernels_->matmul(params);
+      }
+      first += strips_of(w);
+      column += w.outputs;
     }
   }
 }
@@ -182,12 +233,7 @@ void Engine::project(const Op &op, Counter *counters, int thread) {
   }
   const InputRows x = rows_from({space_.hidden, plan_.shape.hidden_size, true, nullptr}, op, rows, counters[0], thread);
   if (biased && rows <= OWN_ROWS) team_.barrier();
-  const Weight *weights[3];
-  int32_t count = 0;
-  for (const int32_t index : {op.weight0, op.weight1, op.weight2}) {
-    if (index != NO_TENSOR) weights[count++] = &plan_.weights[index];
-  }
-  multiply(weights, count, x, rows, space_.qkv, width, biased, counters[1]);
+  multiply(op, x, rows, space_.qkv, width, biased, counters[1], thread);
 }
 
 void Engine::add(const Op &op, Counter *counters, int thread) {
@@ -196,12 +242,11 @@ void Engine::add(const Op &op, Counter *counters, int thread) {
   const float *x = from_attention ? space_.attention : space_.feed_forward;
   const int32_t width = from_attention ? plan_.shape.num_heads * plan_.shape.head_dim : plan_.shape.intermediate_size;
   const InputRows input = rows_from({x, width, false, nullptr}, op, rows, counters[0], thread);
-  const Weight *weight = &plan_.weights[op.weight0];
   if (op.post_norm == NO_TENSOR) {
-    multiply(&weight, 1, input, rows, space_.hidden, hidden, true, counters[1]);
+    multiply(op, input, rows, space_.hidden, hidden, true, counters[1], thread);
     return;
   }
-  multiply(&weight, 1, input, rows, space_.extra, hidden, false, counters[1]);
+  multiply(op, input, rows, space_.extra, hidden, false, counters[1], thread);
   team_.barrier();
   AddNormParams params{space_.extra, hidden, space_.hidden, hidden, plan_.vectors[op.post_norm], hidden, op.epsilon, 0, 0};
   while (counters[2].take(rows, 8, &params.row_begin, &params.row_end)) kernels_->add_norm(params);
@@ -220,17 +265,20 @@ void Engine::gated(const Op &op, Counter *counters, int thread) {
   params.y_stride = plan_.shape.intermediate_size;
   params.activation = op.activation;
   params.row_end = rows;
-  const int32_t strips = divide_up(params.gate->outputs, STRIP);
-  const int32_t chunk = strip_chunk(strips, rows, team_.members());
-  while (counters[1].take(strips, chunk, &params.strip_begin, &params.strip_end)) kernels_->gated(params);
+  Strips taken;
+  while (take_strips(strips_of(*params.gate), rows, thread, counters[1], &taken)) {
+    params.strip_begin = taken.begin;
+    params.strip_end = taken.end;
+    params.upcoming = upcoming(op, taken, taken.end, rows, thread);
+    kernels_->gated(params);
+  }
 }
 
 void Engine::head(const Op &op, Counter *counters, int thread) {
   const int32_t rows = step_->num_logit_rows, hidden = plan_.shape.hidden_size;
   if (rows == 0) return;
   const InputRows x = rows_from({space_.hidden, hidden, true, step_->logit_rows}, op, rows, counters[0], thread);
-  const Weight *weight = &plan_.weights[op.weight0];
-  multiply(&weight, 1, x, rows, step_->logits, plan_.shape.vocab_size, false, counters[1]);
+  multiply(op, x, rows, step_->logits, plan_.shape.vocab_size, false, counters[1], thread);
   if (op.soft_cap == 0.0f) return;
   team_.barrier();
   int32_t begin, end;

@@ -50,8 +50,24 @@ class Engine {
   // rms_norm where op.norm is given, then the row forms that the weights want. Few rows are made by every thread for itself,
   // many are shared out and end at a barrier.
   InputRows rows_from(const Source &source, const Op &op, int32_t rows, Counter &counter, int thread);
-  void multiply(const Weight *const *weights, int32_t count, const InputRows &x, int32_t rows, float *y, int64_t y_stride,
-                bool add, Counter &counter);
+  // The matrices of an op and their strips: side by side, or of a gated pair those of one.
+  struct Matrices {
+    const Weight *weights[3];
+    int32_t count, strips;
+  };
+  Matrices matrices_of(const Op &op) const;
+  // A thread's piece of an op's strips; behind it, up to share_end, lie those that it will probably take next.
+  struct Strips {
+    int32_t begin, end, share_end;
+  };
+  bool take_strips(int32_t strips, int32_t rows, int thread, Counter &counter, Strips *found);
+  Upcoming strips_from(const Op &op, int32_t begin, int32_t end) const;
+  // What the thread will read when the strips before `done` are: its own next ones, at last its share of the next op that
+  // multiplies. Nothing with many rows, where memory is not the limit.
+  Upcoming upcoming(const Op &op, const Strips &strips, int32_t done, int32_t rows, int thread) const;
+  size_t following_product(size_t index) const;
+  void multiply(const Op &op, const InputRows &x, int32_t rows, float *y, int64_t y_stride, bool add, Counter &counter,
+                int thread);
   LayerPages pages(const Op &op) const;
 
   const Limits limits_;

@@ -52,6 +52,14 @@ struct NormParams {     // rows [row_begin, row_end) of x: y = x / sqrt(mean(x^2
   int32_t row_begin, row_end;
 };
 
+// What a thread will read once a kernel is done: as many bytes from each of `count` places. A product fetches it ahead where it
+// has nothing more of its own to fetch, so that memory does not rest while threads meet.
+struct Upcoming {
+  const uint8_t *at[2];
+  int32_t count;  // 0: nothing
+  int64_t bytes;
+};
+
 struct MatmulParams {  // y[row][output] for rows [row_begin, row_end) and strips [strip_begin, strip_end)
   const Weight *weight;
   const Rows *quantised;  // int4 and int8 weights
@@ -61,6 +69,7 @@ struct MatmulParams {  // y[row][output] for rows [row_begin, row_end) and strip
   int64_t y_stride;
   int32_t add;  // 1: y += result, 0: y = result
   int32_t row_begin, row_end, strip_begin, strip_end;
+  Upcoming upcoming;
 };
 
 struct GatedParams {  // y = activation(gate) * up, for rows and strips as above; gate and up have equal shapes, kinds may
@@ -73,6 +82,7 @@ struct GatedParams {  // y = activation(gate) * up, for rows and strips as above
   int64_t y_stride;
   int32_t activation;  // Activation
   int32_t row_begin, row_end, strip_begin, strip_end;
+  Upcoming upcoming;
 };
 
 struct AddNormParams {  // h += rms_norm(x) * weight, rows [row_begin, row_end)

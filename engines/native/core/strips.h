@@ -17,6 +17,18 @@ namespace {
 // crowd L2: 46, where one gets 55. A strip is the least: its scales are read from its first step on.
 inline int64_t bytes_ahead(const Weight &w) { return w.strip_bytes <= 64 << 10 ? 2 * w.strip_bytes : w.strip_bytes; }
 
+// From strip `strip` of weight `place` of `count` to what its first tile prefetches, in bytes; 0: nothing. Behind strip_end
+// lies another thread's share: what is fetched instead is `upcoming`, a strip's worth at a time.
+inline int64_t bytes_ahead(const Weight &w, int strip, int strip_end, int place, int count, const Upcoming &upcoming) {
+  const int64_t own = bytes_ahead(w), behind = strip + own / w.strip_bytes - strip_end;
+  if (behind < 0) return own;
+  if (upcoming.count == 0) return 0;
+  const int64_t piece = behind * count + place, offset = piece / upcoming.count * w.strip_bytes;
+  if (offset >= upcoming.bytes) return 0;
+  const uintptr_t from = reinterpret_cast<uintptr_t>(w.data + strip * w.strip_bytes);
+  return static_cast<int64_t>(reinterpret_cast<uintptr_t>(upcoming.at[piece % upcoming.count] + offset) - from);
+}
+
 // The rows that a product reads: int8 for int4 and int8 weights, fp32 for fp16 weights.
 struct Input {
   const Rows *quantised;
@@ -85,7 +97,7 @@ inline int next_rows(int rest, int most) {
 // Calls store(row, strip, rows, out) for every tile; out is [rows][16] of each of the COUNT weights.
 template <int MAX_ROWS, int COUNT, class Store>
 inline void for_tiles(const Weight *const *weights, const Input &x, int row_begin, int row_end, int strip_begin, int strip_end,
-                      Store store) {
+                      const Upcoming &upcoming, Store store) {
   const Tile *tiles[COUNT];
   for (int i = 0; i < COUNT; ++i) tiles[i] = find_tiles<MAX_ROWS>(*weights[i]);
   alignas(64) float out[COUNT][MAX_ROWS * STRIP];
@@ -94,7 +106,7 @@ inline void for_tiles(const Weight *const *weights, const Input &x, int row_begi
       rows = next_rows(row_end - row, MAX_ROWS);
       for (int i = 0; i < COUNT; ++i) {
         const Weight &w = *weights[i];
-        const int64_t ahead = row == row_begin ? bytes_ahead(w) : 0;
+        const int64_t ahead = row == row_begin ? bytes_ahead(w, strip, strip_end, i, COUNT, upcoming) : 0;
         tiles[i][rows - 1](w, w.data + strip * w.strip_bytes, ahead, x, row, out[i]);
       }
       for (int r = 0; r < rows; ++r) store(row + r, strip, out[0] + r * STRIP, out[COUNT - 1] + r * STRIP);
@@ -122,7 +134,7 @@ inline void store_product(const MatmulParams &p, int row, int strip, const float
 template <int MAX_ROWS>
 inline void matmul_strips(const MatmulParams &p) {
   const Input x{p.quantised, p.plain, p.plain_stride};
-  for_tiles<MAX_ROWS, 1>(&p.weight, x, p.row_begin, p.row_end, p.strip_begin, p.strip_end,
+  for_tiles<MAX_ROWS, 1>(&p.weight, x, p.row_begin, p.row_end, p.strip_begin, p.strip_end, p.upcoming,
                          [&p](int row, int strip, const float *out, const float *) { store_product(p, row, strip, out); });
 }
 
@@ -141,7 +153,7 @@ inline void gated_strips(const GatedParams &p) {
   const Input x{p.quantised, p.plain, p.plain_stride};
   const Weight *weights[2] = {p.gate, p.up};
   for_tiles<MAX_ROWS, 2>(
-      weights, x, p.row_begin, p.row_end, p.strip_begin, p.strip_end,
+      weights, x, p.row_begin, p.row_end, p.strip_begin, p.strip_end, p.upcoming,
       [&p](int row, int strip, const float *gate, const float *up) { store_gated(p, row, strip, gate, up); });
 }
 

@@ -66,9 +66,24 @@ class Team {
   alignas(64) std::atomic<uint32_t> released_{0};  // barriers passed
 };
 
+// An even share of [0, count).
+struct Share {
+  int32_t begin, end;
+};
+inline Share share_of(int32_t count, int32_t shares, int32_t index) {
+  return {static_cast<int32_t>(static_cast<int64_t>(count) * index / shares),
+          static_cast<int32_t>(static_cast<int64_t>(count) * (index + 1) / shares)};
+}
+
 // Hands out [0, count) in chunks to whichever thread asks; one per phase of a step, reset between steps.
 struct alignas(64) Counter {
   std::atomic<int32_t> next{0};
+  std::atomic<uint64_t> taken{0};  // bit i: piece i
+
+  void reset() {
+    next.store(0, std::memory_order_relaxed);
+    taken.store(0, std::memory_order_relaxed);
+  }
   // The next chunk as [*begin, *end); false when nothing is left.
   bool take(int32_t count, int32_t chunk, int32_t *begin, int32_t *end) {
     const int32_t at = next.fetch_add(chunk, std::memory_order_relaxed);
@@ -76,6 +91,29 @@ struct alignas(64) Counter {
     *begin = at;
     *end = at + chunk < count ? at + chunk : count;
     return true;
+  }
+  // A piece of [0, count), of which every one of `members` has an even share in up to four pieces, and one behind another: the
+  // thread's own, known beforehand, then what is left of the shares of those that are late. *share_end: where the thread goes
+  // on reading if nobody takes it away. With more than MOST_SHARES members the others get nothing.
+  static constexpr int32_t MOST_SHARES = 64;
+  bool take_piece(int32_t count, int32_t members, int32_t thread, int32_t *begin, int32_t *end, int32_t *share_end) {
+    const int32_t shares = members < MOST_SHARES ? members : MOST_SHARES,
+                  pieces = MOST_SHARES / shares < 4 ? MOST_SHARES / shares : 4;
+    for (int32_t i = 0; i < shares; ++i) {
+      const int32_t index = (thread + i) % shares;
+      for (int32_t j = 0; j < pieces; ++j) {
+        const int32_t piece = index * pieces + (i == 0 ? j : pieces - 1 - j);
+        const Share found = share_of(count, shares * pieces, piece);
+        const uint64_t bit = uint64_t(1) << piece;
+        if (found.begin == found.end || taken.load(std::memory_order_relaxed) & bit) continue;
+        if (taken.fetch_or(bit, std::memory_order_relaxed) & bit) continue;
+        *begin = found.begin;
+        *end = found.end;
+        *share_end = i == 0 ? share_of(count, shares, index).end : found.end;
+        return true;
+      }
+    }
+    return false;
   }
 };
 

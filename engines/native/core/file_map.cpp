@@ -1,0 +1,60 @@
+#include "file_map.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+#include "sizes.h"
+
+namespace edge {
+namespace {
+
+constexpr int64_t HUGE_PAGE = 2 << 20;
+constexpr int POPULATE_READ = 22;  // MADV_POPULATE_READ, Linux 5.14; older headers do not name it
+
+}  // namespace
+
+int FileMap::open(int fd, int64_t bytes) {
+  // Room for the file behind the next border; what is left over on both sides goes back.
+  const int64_t mapped = align_up(bytes, 4096), room = mapped + HUGE_PAGE;
+  void *start = mmap(nullptr, static_cast<size_t>(room), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (start == MAP_FAILED) return errno;
+  const uintptr_t first = reinterpret_cast<uintptr_t>(start);
+  const int64_t before = (HUGE_PAGE - static_cast<int64_t>(first % HUGE_PAGE)) % HUGE_PAGE, behind = HUGE_PAGE - before;
+  uint8_t *at = static_cast<uint8_t *>(start) + before;
+  if (mmap(at, static_cast<size_t>(bytes), PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+    const int error = errno;
+    munmap(start, static_cast<size_t>(room));
+    return error;
+  }
+  if (before) munmap(start, static_cast<size_t>(before));
+  if (behind) munmap(at + mapped, static_cast<size_t>(behind));
+  data_ = at;
+  bytes_ = bytes;
+  madvise(data_, static_cast<size_t>(bytes_), MADV_HUGEPAGE);  // read into the cache in pieces of 2 MiB, where that can be
+  try {
+    reader_ = std::thread(&FileMap::read_ahead, this);
+  } catch (const std::system_error &) {
+    // Whoever reads first waits for the disk; nothing else.
+  }
+  return 0;
+}
+
+FileMap::~FileMap() {
+  quit_.store(true, std::memory_order_relaxed);
+  if (reader_.joinable()) reader_.join();
+  if (data_) munmap(data_, static_cast<size_t>(bytes_));
+}
+
+// Without it a load would wait for the disk, or the first step for one page after another.
+void FileMap::read_ahead() {
+  for (int64_t at = 0; at < bytes_ && !quit_.load(std::memory_order_relaxed); at += HUGE_PAGE) {
+    const size_t count = static_cast<size_t>(std::min(bytes_ - at, HUGE_PAGE));
+    if (madvise(data_ + at, count, POPULATE_READ) == 0) continue;
+    madvise(data_ + at, count, MADV_WILLNEED);
+  }
+}
+
+}  // namespace edge
