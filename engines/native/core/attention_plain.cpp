@@ -168,19 +168,23 @@ void attend_pass(const AttendParams &p, const Scratch &scratch, int row_begin, i
 
 void rotary(const RotaryParams &p) {
   const int dim = p.pages.head_dim, half = dim / 2, heads = p.pages.num_heads, kv_heads = p.pages.num_kv_heads;
+  const int group = heads / kv_heads;
   for (int row = p.row_begin; row < p.row_end; ++row) {
     const float *cosines = p.cosines + int64_t(row) * half, *sines = p.sines + int64_t(row) * half;
     const int seq = p.row_seq[row], page = p.row_pos[row] / PAGE_TOKENS, slot = p.row_pos[row] % PAGE_TOKENS;
-    float *x = p.qkv + row * p.qkv_stride;
-    for (int head = 0; head < heads; ++head, x += dim) {
+    const float *x = p.qkv + row * p.qkv_stride + p.kv_head_begin * group * dim;
+    float *q = p.queries + row * p.queries_stride + p.kv_head_begin * group * dim;
+    for (int head = p.kv_head_begin * group; head < p.kv_head_end * group; ++head, x += dim, q += dim) {
       const float inverse = p.q_norm ? inverse_rms<float>(x, dim, p.epsilon) : 1.0f;
       for (int i = 0; i < half; ++i) {
         const Pair pair = turned(x, i, half, p.q_norm, inverse, cosines, sines);
-        x[i] = pair.first * p.scale;
-        x[half + i] = pair.second * p.scale;
+        q[i] = pair.first * p.scale;
+        q[half + i] = pair.second * p.scale;
       }
     }
-    for (int head = 0; head < kv_heads; ++head, x += dim) {
+    if (!p.append) continue;
+    x = p.qkv + row * p.qkv_stride + (heads + p.kv_head_begin) * dim;
+    for (int head = p.kv_head_begin; head < p.kv_head_end; ++head, x += dim) {
       uint16_t *keys = page_of(p.pages, seq, page, 0, head) + slot;
       const float inverse = p.k_norm ? inverse_rms<float>(x, dim, p.epsilon) : 1.0f;
       for (int i = 0; i < half; ++i) {
@@ -189,7 +193,8 @@ void rotary(const RotaryParams &p) {
         keys[(half + i) * PAGE_TOKENS] = float_to_half(half_range(pair.second));
       }
     }
-    for (int head = 0; head < kv_heads; ++head, x += dim) {
+    x = p.qkv + row * p.qkv_stride + (heads + kv_heads + p.kv_head_begin) * dim;
+    for (int head = p.kv_head_begin; head < p.kv_head_end; ++head, x += dim) {
       uint16_t *values = page_of(p.pages, seq, page, 1, head) + slot * dim;
       for (int d = 0; d < dim; ++d) values[d] = float_to_half(half_range(x[d]));
     }

@@ -9,7 +9,7 @@
 namespace edge {
 namespace {
 
-constexpr int PHASES = 4;          // counters an op may use
+constexpr int PHASES = 3;          // counters an op may use
 constexpr int PREFILL_CHUNKS = 2;  // pieces of a matrix a thread with many rows: what a slow core leaves, others take
 
 int32_t strips_of(const Weight &w) { return divide_up(w.outputs, STRIP); }

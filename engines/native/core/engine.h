@@ -47,6 +47,8 @@ class Engine {
   void gated(const Op &op, Counter *counters, int thread);
   void head(const Op &op, Counter *counters, int thread);
   void move_pages(const Op &op, Counter &counter);
+  void turn(const RotaryParams &rotary);
+  void merge(const MergeTask &task, std::atomic<int32_t> &done);
   // rms_norm where op.norm is given, then the row forms that the weights want. Few rows are made by every thread for itself,
   // many are shared out and end at a barrier.
   InputRows rows_from(const Source &source, const Op &op, int32_t rows, Counter &counter, int thread);

@@ -90,26 +90,20 @@ void Engine::attend(const Op &op, Counter *counters, int thread) {
   rotary.k_norm = op.k_norm == NO_TENSOR ? nullptr : plan_.vectors[op.k_norm];
   rotary.epsilon = op.epsilon;
   rotary.scale = op.scale;
-  // Attention multiplies integers, in which a NaN would not show. K and V are looked at before they go into their pages, q as
-  // attention reads it: its norm and the angles, which K shares, show there.
-  const bool is_k_norm_good = !rotary.k_norm || are_below(INFINITE, rotary.k_norm, plan_.shape.head_dim);
-  while (counters[1].take(step_->num_tokens, 8, &rotary.row_begin, &rotary.row_end)) {
-    const auto check_rows = [&](float bound, int64_t begin, int64_t end) {
-      for (int32_t row = rotary.row_begin; row < rotary.row_end; ++row) {
-        if (is_k_norm_good && are_below(bound, space_.qkv + row * qkv_width + begin, end - begin)) continue;
-        std::atomic_ref(step_->not_finite[space_.row_seq[row]]).store(1, std::memory_order_relaxed);
-      }
-    };
-    check_rows(INFINITE, out_width, qkv_width);
-    kernels_->rotary(rotary);
-    check_rows(TOO_LARGE, 0, out_width);
-  }
-  team_.barrier();
+  // Few rows: every task turns the queries that it reads, and the task of the newest block appends; that takes less time than a
+  // barrier. Many rows are turned once, in place.
+  const bool own = step_->num_tokens <= DECODE_TOKENS;
+  rotary.queries = own ? space_.queries + thread * DECODE_TOKENS * out_width : space_.qkv;
+  rotary.queries_stride = own ? out_width : qkv_width;
+  rotary.kv_head_end = plan_.shape.num_kv_heads;
+  rotary.append = 1;
+  while (!own && counters[1].take(step_->num_tokens, 8, &rotary.row_begin, &rotary.row_end)) turn(rotary);
+  if (!own) team_.barrier();
 
   AttendParams params{};
   params.pages = rotary.pages;
-  params.qkv = space_.qkv;
-  params.qkv_stride = qkv_width;
+  params.qkv = rotary.queries;
+  params.qkv_stride = rotary.queries_stride;
   params.out = space_.attention;
   params.out_stride = out_width;
   params.row_pos = space_.row_pos;
@@ -120,6 +114,16 @@ void Engine::attend(const Op &op, Counter *counters, int thread) {
   int32_t begin, end;
   while (counters[2].take(static_cast<int32_t>(tasks.attend.size()), 1, &begin, &end)) {
     const AttendTask &task = tasks.attend[begin];
+    if (own) {
+      rotary.row_begin = task.token_begin;
+      rotary.row_end = task.token_end;
+      rotary.kv_head_begin = task.kv_head;
+      rotary.kv_head_end = task.kv_head + 1;
+      rotary.append = task.is_last;
+      rotary.queries = space_.queries + (thread * DECODE_TOKENS - task.token_begin) * out_width;
+      params.qkv = rotary.queries;
+      turn(rotary);
+    }
     params.seq = task.seq;
     params.kv_head = task.kv_head;
     params.token_begin = task.token_begin;
@@ -128,14 +132,39 @@ void Engine::attend(const Op &op, Counter *counters, int thread) {
     params.block_end = task.block_end;
     params.partials = task.partials < 0 ? nullptr : space_.partials + task.partials;
     kernels_->attend(params);
+    if (params.partials) merge(tasks.merge[task.merge], space_.merged[task.merge]);
   }
-  if (tasks.merge.empty()) return;
-  team_.barrier();
-  while (counters[3].take(static_cast<int32_t>(tasks.merge.size()), 1, &begin, &end)) {
-    const MergeTask &task = tasks.merge[begin];
-    kernels_->merge({space_.partials + task.partials, task.blocks, plan_.shape.head_dim, plan_.shape.num_heads,
-                     plan_.shape.num_kv_heads, task.kv_head, space_.attention, out_width, task.token_begin, task.token_end});
-  }
+}
+
+// Attention multiplies integers, in which a NaN would not show. K and V are looked at before they go into their pages, q as
+// attention reads it: its norm and the angles, which K shares, show there.
+void Engine::turn(const RotaryParams &p) {
+  const int64_t dim = plan_.shape.head_dim, heads = plan_.shape.num_heads, kv_heads = plan_.shape.num_kv_heads;
+  const int64_t group = heads / kv_heads, first = p.kv_head_begin, count = p.kv_head_end - p.kv_head_begin;
+  const bool is_k_norm_good = !p.k_norm || are_below(INFINITE, p.k_norm, dim);
+  const auto are_good = [&](const float *row) {
+    return is_k_norm_good && are_below(INFINITE, row + (heads + first) * dim, count * dim) &&
+           are_below(INFINITE, row + (heads + kv_heads + first) * dim, count * dim);
+  };
+  const auto check_rows = [&](auto is_good) {
+    for (int32_t row = p.row_begin; row < p.row_end; ++row) {
+      if (!is_good(row)) std::atomic_ref(step_->not_finite[space_.row_seq[row]]).store(1, std::memory_order_relaxed);
+    }
+  };
+  if (p.append) check_rows([&](int32_t row) { return are_good(p.qkv + row * p.qkv_stride); });
+  kernels_->rotary(p);
+  check_rows([&](int32_t row) {
+    return are_below(TOO_LARGE, p.queries + row * p.queries_stride + first * group * dim, count * group * dim);
+  });
+}
+
+// Whoever is done with the last part merges them.
+void Engine::merge(const MergeTask &task, std::atomic<int32_t> &done) {
+  if (done.fetch_add(1, std::memory_order_acq_rel) + 1 < task.parts) return;
+  done.store(0, std::memory_order_relaxed);
+  kernels_->merge({space_.partials + task.partials, task.blocks, plan_.shape.head_dim, plan_.shape.num_heads,
+                   plan_.shape.num_kv_heads, task.kv_head, space_.attention, plan_.shape.query_width(), task.token_begin,
+                   task.token_end});
 }
 
 }  // namespace edge

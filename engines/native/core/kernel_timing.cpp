@@ -137,11 +137,32 @@ class Products final : public Timed {
     const Share share(strips_, part, parts);
     const Rows rows = rows_.rows();
     if (is_gated_) {
-      kernels_.gated({&weight_, &up_, &rows, rows_.plain(), rows_.inputs(), y_.as<float>(), weight_.outputs, Activation::silu,
-                      0, rows_.count(), share.begin, share.end});
+      kernels_.gated({&weight_,
+                      &up_,
+                      &rows,
+                      rows_.plain(),
+                      rows_.inputs(),
+                      y_.as<float>(),
+                      weight_.outputs,
+                      Activation::silu,
+                      0,
+                      rows_.count(),
+                      share.begin,
+                      share.end,
+                      {}});
     } else {
-      kernels_.matmul({&weight_, &rows, rows_.plain(), rows_.inputs(), y_.as<float>(), weight_.outputs, 0, 0, rows_.count(),
-                       share.begin, share.end});
+      kernels_.matmul({&weight_,
+                       &rows,
+                       rows_.plain(),
+                       rows_.inputs(),
+                       y_.as<float>(),
+                       weight_.outputs,
+                       0,
+                       0,
+                       rows_.count(),
+                       share.begin,
+                       share.end,
+                       {}});
     }
   }
 
@@ -237,8 +258,8 @@ class Rotaries final : public Pages {
     for (int i = 0; i < ROW_REPEATS; ++i) {
       RotaryParams p{};
       p.pages = pages(0);
-      p.qkv = qkv_.as<float>();
-      p.qkv_stride = width_;
+      p.qkv = p.queries = qkv_.as<float>();
+      p.qkv_stride = p.queries_stride = width_;
       p.row_seq = row_seq_.data();
       p.row_pos = row_pos_.data();
       p.cosines = p.sines = angles_.data();
@@ -246,6 +267,8 @@ class Rotaries final : public Pages {
       p.scale = 1.0f;
       p.row_begin = share.begin;
       p.row_end = share.end;
+      p.kv_head_end = p.pages.num_kv_heads;
+      p.append = 1;
       kernels_.rotary(p);
     }
   }

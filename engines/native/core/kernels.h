@@ -114,18 +114,22 @@ struct LayerPages {
   int32_t num_heads, num_kv_heads, head_dim;
 };
 
-struct RotaryParams {  // rows [row_begin, row_end): q normed, rotated, scaled in place; k normed and rotated, and v, into their
-                       // pages
+// Rows [row_begin, row_end), kv heads [kv_head_begin, kv_head_end) and the query heads that read them: q normed, rotated,
+// scaled; k normed and rotated, and v, into their pages.
+struct RotaryParams {
   LayerPages pages;
-  float *qkv;  // [T][(Hq + 2 Hkv) * D]; its k and v stay as they are
+  const float *qkv;  // [T][(Hq + 2 Hkv) * D]
   int64_t qkv_stride;
+  float *queries;  // [T][queries_stride], where q goes; may be qkv itself
+  int64_t queries_stride;
   const int32_t *row_seq;  // [T] sequence of each row
   const int32_t *row_pos;  // [T] absolute position of each row
   const float *cosines;    // [T][D / 2]
   const float *sines;
   const float *q_norm, *k_norm;  // [D] or null
   float epsilon, scale;
-  int32_t row_begin, row_end;
+  int32_t row_begin, row_end, kv_head_begin, kv_head_end;
+  int32_t append;  // 0: q alone, the pages stay as they are
 };
 
 // Attention of a run of rows of one sequence and one kv head over blocks of BLOCK_TOKENS positions.

@@ -30,20 +30,24 @@ void store_halves(Lanes v, uint16_t *to, int stride, int count) {
 
 void rotary_lanes(const RotaryParams &p) {
   const int dim = p.pages.head_dim, half = dim / 2, heads = p.pages.num_heads, kv_heads = p.pages.num_kv_heads;
+  const int group = heads / kv_heads;
   for (int row = p.row_begin; row < p.row_end; ++row) {
     const float *cosines = p.cosines + int64_t(row) * half, *sines = p.sines + int64_t(row) * half;
     const int seq = p.row_seq[row], page = p.row_pos[row] / PAGE_TOKENS, slot = p.row_pos[row] % PAGE_TOKENS;
-    float *x = p.qkv + row * p.qkv_stride;
-    for (int head = 0; head < heads; ++head, x += dim) {
+    const float *x = p.qkv + row * p.qkv_stride + p.kv_head_begin * group * dim;
+    float *q = p.queries + row * p.queries_stride + p.kv_head_begin * group * dim;
+    for (int head = p.kv_head_begin * group; head < p.kv_head_end * group; ++head, x += dim, q += dim) {
       const float inverse = p.q_norm ? inverse_rms<Lanes>(x, dim, p.epsilon) : 1.0f;
       for (int i = 0; i < half; i += 16) {
         const float *norm = p.q_norm ? p.q_norm + i : nullptr;
         const Pairs pairs = turned(x + i, half, norm, inverse, cosines + i, sines + i, half - i);
-        store_upto(pairs.first * Lanes(p.scale), x + i, half - i);
-        store_upto(pairs.second * Lanes(p.scale), x + half + i, half - i);
+        store_upto(pairs.first * Lanes(p.scale), q + i, half - i);
+        store_upto(pairs.second * Lanes(p.scale), q + half + i, half - i);
       }
     }
-    for (int head = 0; head < kv_heads; ++head, x += dim) {
+    if (!p.append) continue;
+    x = p.qkv + row * p.qkv_stride + (heads + p.kv_head_begin) * dim;
+    for (int head = p.kv_head_begin; head < p.kv_head_end; ++head, x += dim) {
       uint16_t *keys = page_of(p.pages, seq, page, 0, head) + slot;
       const float inverse = p.k_norm ? inverse_rms<Lanes>(x, dim, p.epsilon) : 1.0f;
       for (int i = 0; i < half; i += 16) {
@@ -53,7 +57,8 @@ void rotary_lanes(const RotaryParams &p) {
         store_halves(pairs.second, keys + (half + i) * PAGE_TOKENS, PAGE_TOKENS, half - i);
       }
     }
-    for (int head = 0; head < kv_heads; ++head, x += dim) {
+    x = p.qkv + row * p.qkv_stride + (heads + kv_heads + p.kv_head_begin) * dim;
+    for (int head = p.kv_head_begin; head < p.kv_head_end; ++head, x += dim) {
       uint16_t *values = page_of(p.pages, seq, page, 1, head) + slot * dim;
       for (int d = 0; d < dim; d += 16) store_halves(load_upto<Lanes>(x + d, dim - d), values + d, 1, dim - d);
     }

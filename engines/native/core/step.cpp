@@ -99,16 +99,18 @@ void plan_attention(const Plan &plan, const Step &step, int32_t group, int threa
       // Neighbouring blocks together: inside a task the kernel fetches one block ahead.
       const int32_t run = std::max(1, (last - first) * shape.num_kv_heads * step.num_seqs / shares);
       for (int32_t head = 0; head < shape.num_kv_heads; ++head) {
-        AttendTask task{seq, head, rows.row_begin + begin, rows.row_begin + end, first, last, -1};
+        AttendTask task{seq, head, rows.row_begin + begin, rows.row_begin + end, first, last, -1, -1, true};
         if (!split) {
           tasks->attend.push_back(task);
           continue;
         }
         const int64_t block_floats = static_cast<int64_t>(count) * heads_per_kv * (2 + shape.head_dim);
-        tasks->merge.push_back({head, task.token_begin, task.token_end, last - first, partials});
+        task.merge = static_cast<int32_t>(tasks->merge.size());
+        tasks->merge.push_back({head, task.token_begin, task.token_end, last - first, divide_up(last - first, run), partials});
         for (int32_t block = first; block < last; block += run) {
           task.block_begin = block;
           task.block_end = std::min(block + run, last);
+          task.is_last = task.block_end == last;
           task.partials = partials + (block - first) * block_floats;
           tasks->attend.push_back(task);
         }

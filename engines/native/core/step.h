@@ -30,9 +30,11 @@ Span span_of(const Step &step, int32_t seq);
 struct AttendTask {
   int32_t seq, kv_head, token_begin, token_end, block_begin, block_end;
   int64_t partials;  // float offset, or -1: merged where it is computed
+  int32_t merge;     // index of its MergeTask, with partials
+  bool is_last;      // whether it has the block of the rows themselves: their K and V are appended there
 };
 struct MergeTask {
-  int32_t kv_head, token_begin, token_end, blocks;
+  int32_t kv_head, token_begin, token_end, blocks, parts;  // parts: attention tasks that it merges
   int64_t partials;
 };
 struct GroupTasks {

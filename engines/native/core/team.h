@@ -27,21 +27,16 @@ class Team {
   int members() const { return pace_.members(); }
   // Calls body(context, thread) on every member and returns when all of them have returned.
   void run(void (*body)(void *context, int thread), void *context);
-  // Inside run(): returns once every member has called it. Before that the last one to come calls `last`, alone.
-  template <class Last>
-  void barrier(Last last) {
+  // Inside run(): returns once every member has called it.
+  void barrier() {
     // Both are read before this thread arrives: behind that the run may end, and the next have fewer members.
     const int32_t all = members();
     const uint32_t pass = released_.load(std::memory_order_relaxed);
-    if (all == 1) return last();
+    if (all == 1) return;
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 < all) return wait_for_others(pass);
-    last();
     arrived_.store(0, std::memory_order_relaxed);
     released_.store(pass + 1, std::memory_order_release);
     released_.notify_all();
-  }
-  void barrier() {
-    barrier([] {});
   }
 
  private:

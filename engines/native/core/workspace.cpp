@@ -60,6 +60,8 @@ Workspace lay_out(uint8_t *base, const std::vector<TensorRecord> &tensors, const
   // DECODE_TOKENS rows of one sequence, or one row of each: whichever step has more partials.
   space.partials = layout.take<float>(std::max(DECODE_TOKENS, limits.max_sequences) * heads * blocks * (2 + dim));
   space.scratch = layout.take<float>(threads * scratch_stride(shape.head_dim));
+  space.queries = layout.take<float>(threads * DECODE_TOKENS * heads * dim);
+  space.merged = layout.take<std::atomic<int32_t>>(int64_t{limits.max_sequences} * shape.num_kv_heads);
   space.bytes = layout.bytes();
   return space;
 }

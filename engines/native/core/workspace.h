@@ -1,5 +1,7 @@
 // Memory that a step works in. Owns: its layout. Needs: plan.h. Never: what is computed.
 #pragma once
+#include <atomic>
+
 #include "plan.h"
 
 namespace edge {
@@ -24,6 +26,8 @@ struct Workspace {
   float *cosines, *sines;  // [distinct inv_freq][max_step_tokens][head_dim / 2]
   int32_t *row_seq, *row_pos;
   float *partials, *scratch;
+  float *queries;  // [threads][DECODE_TOKENS][Hq * D]: rotated q of the attention task that a thread is at, of few rows
+  std::atomic<int32_t> *merged;  // [max_sequences * Hkv]: attention tasks that are done, by merge task; 0 between ops
   int64_t bytes;
 };
 

@@ -44,7 +44,7 @@ void test_tiles_give_the_bits_of_the_plain_loops(int number, std::mt19937 &rando
   const std::vector<float> before = normal_floats(size_t(rows) * outputs, random);
   std::vector<float> expected = before, found = before;
   MatmulParams matmul{&gate.weight,       &quantised, nullptr, 0, expected.data(), outputs,
-                      pick(random, 0, 1), begin,      rows,    0, strips};
+                      pick(random, 0, 1), begin,      rows,    0, strips,          {}};
   plain_kernels()->matmul(matmul);
   matmul.y = found.data();
   const int done = matmul_tiles<EmulatedTiles>(matmul);
@@ -55,8 +55,8 @@ void test_tiles_give_the_bits_of_the_plain_loops(int number, std::mt19937 &rando
          gate.shape.group, gate.shape.minima, outputs, width, rows - begin);
 
   expected = found = before;
-  GatedParams gated{&gate.weight, &up.weight,         &quantised, nullptr,      0, expected.data(),
-                    outputs,      pick(random, 0, 2), begin,      begin + done, 0, strips};
+  GatedParams gated{&gate.weight, &up.weight,   &quantised, nullptr, 0, expected.data(), outputs, pick(random, 0, 2),
+                    begin,        begin + done, 0,          strips,  {}};
   plain_kernels()->gated(gated);
   gated.y = found.data();
   expect(gated_tiles<EmulatedTiles>(gated) == done, "case %d: rows of gated", number);
@@ -70,7 +70,7 @@ void test_fp16_weights_are_left_to_others(std::mt19937 &random) {
   const RowMemory memory(32, 64);
   const Rows rows = memory.rows();
   float y = 0.0f;
-  expect(matmul_tiles<EmulatedTiles>({&matrix.weight, &rows, memory.plain.data(), 64, &y, 16, 0, 0, 32, 0, 1}) == 0,
+  expect(matmul_tiles<EmulatedTiles>({&matrix.weight, &rows, memory.plain.data(), 64, &y, 16, 0, 0, 32, 0, 1, {}}) == 0,
          "fp16 weights went to tiles");
 }
 

@@ -83,6 +83,8 @@ class Setup {
     p.pages = pages(memory, layer);
     p.qkv = qkv.data();
     p.qkv_stride = shape.width();
+    p.queries = qkv.data();
+    p.queries_stride = shape.width();
     p.row_seq = row_seq.data();
     p.row_pos = row_pos.data();
     p.cosines = cosines.data();
@@ -92,6 +94,8 @@ class Setup {
     p.epsilon = 1e-5f;
     p.scale = 1.0f / std::sqrt(float(shape.head_dim));
     p.row_end = tokens;
+    p.kv_head_end = shape.kv_heads;
+    p.append = 1;
     return p;
   }
 

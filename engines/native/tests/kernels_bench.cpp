@@ -66,10 +66,21 @@ void run_pass(void *context, int thread) {
     Rows rows = pass.rows->rows();
     rows.inputs = w.inputs;
     if (product.up) {
-      pass.kernels->gated({&w, product.up, &rows, pass.rows->plain.data(), w.inputs, pass.y, w.outputs, Activation::silu, 0,
-                           pass.count, begin, end});
+      pass.kernels->gated({&w,
+                           product.up,
+                           &rows,
+                           pass.rows->plain.data(),
+                           w.inputs,
+                           pass.y,
+                           w.outputs,
+                           Activation::silu,
+                           0,
+                           pass.count,
+                           begin,
+                           end,
+                           {}});
     } else {
-      pass.kernels->matmul({&w, &rows, pass.rows->plain.data(), w.inputs, pass.y, w.outputs, 0, 0, pass.count, begin, end});
+      pass.kernels->matmul({&w, &rows, pass.rows->plain.data(), w.inputs, pass.y, w.outputs, 0, 0, pass.count, begin, end, {}});
     }
     if (product.last) pass.team->barrier();
   }

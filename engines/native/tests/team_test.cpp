@@ -1,4 +1,5 @@
 // Threads in step: barriers, sleepers, and how many take part when neighbours take the processors.
+#include <algorithm>
 #include <chrono>
 #include <vector>
 
@@ -13,9 +14,7 @@ constexpr int64_t MS = 1'000'000;
 struct Rounds {
   Team *team;
   std::vector<int> counts;  // by round: members that have come
-  int lasts = 0;            // calls of `last`, each alone
-  std::atomic<int> inside{0};
-  bool was_crowded = false, was_early = false;
+  bool was_early = false;
   int nap_every = 0;  // rounds; 0: nobody sleeps
 };
 
@@ -27,22 +26,49 @@ void count_rounds(void *context, int thread) {
     if (rounds.nap_every && round % rounds.nap_every == 0 && thread == static_cast<int>(round) % members) {
       std::this_thread::sleep_for(std::chrono::microseconds(700));
     }
-    rounds.team->barrier([&] {
-      if (rounds.inside.fetch_add(1)) rounds.was_crowded = true;
-      rounds.lasts += 1;
-      rounds.inside.fetch_sub(1);
-    });
+    rounds.team->barrier();
     if (rounds.counts[round] != members) rounds.was_early = true;
   }
 }
 
-void test_a_barrier_waits_for_all_and_one_acts_alone(int threads, int count, int nap_every) {
+void test_a_barrier_waits_for_all(int threads, int count, int nap_every) {
   Team team(threads);
   for (int run = 0; run < 3; ++run) {
-    Rounds rounds{&team, std::vector<int>(static_cast<size_t>(count)), 0, {}, false, false, nap_every};
+    Rounds rounds{&team, std::vector<int>(static_cast<size_t>(count)), false, nap_every};
     team.run(&count_rounds, &rounds);
-    expect(!rounds.was_early && !rounds.was_crowded && rounds.lasts == count, "%d threads: early %d crowded %d lasts %d",
-           threads, rounds.was_early, rounds.was_crowded, rounds.lasts);
+    expect(!rounds.was_early, "%d threads left a barrier before all had come", threads);
+  }
+}
+
+// Pieces that a member which comes `late` finds are those that the others left; each is handed out once, its own in order.
+void test_every_piece_is_taken_once_the_own_ones_first() {
+  for (const int members : {1, 2, 3, 64, 70}) {
+    for (const int count : {0, 1, 3, 60, 192, 3072}) {
+      Counter counter;
+      std::vector<int> takers(static_cast<size_t>(count), -1);
+      for (int late = 0; late < 2; ++late) {
+        for (int member = members - 1; member >= 0; --member) {
+          const Share own = share_of(count, std::min(members, Counter::MOST_SHARES), member % Counter::MOST_SHARES);
+          const bool is_late = member % 2 == 0 && members > 1;
+          if (is_late != (late == 1) || (late == 0 && own.begin == own.end)) continue;
+          int32_t begin, end, share_end;
+          // On time a member takes its own pieces alone, as if the others were as fast.
+          while (counter.take_piece(count, members, member, &begin, &end, &share_end)) {
+            expect(begin < end && end <= share_end && share_end <= count, "piece %d to %d of %d", begin, end, count);
+            for (int i = begin; i < end; ++i) {
+              expect(takers[static_cast<size_t>(i)] < 0, "%d of %d was handed out twice", i, count);
+              takers[static_cast<size_t>(i)] = member;
+            }
+            if (late == 0 && end == share_end) break;
+          }
+        }
+      }
+      for (int i = 0; i < count; ++i) expect(takers[static_cast<size_t>(i)] >= 0, "%d of %d was left", i, count);
+      for (int member = 1; member < members && members <= Counter::MOST_SHARES; member += 2) {
+        const Share own = share_of(count, members, member);
+        for (int i = own.begin; i < own.end; ++i) expect(takers[static_cast<size_t>(i)] == member, "%d was not its own", i);
+      }
+    }
   }
 }
 
@@ -88,9 +114,10 @@ void test_a_team_of_one_stays_one() {
 int main() {
   using namespace edge;
   for (const int threads : {1, 2, 3, 8}) {
-    test_a_barrier_waits_for_all_and_one_acts_alone(threads, 2000, 0);
-    test_a_barrier_waits_for_all_and_one_acts_alone(threads, 40, 4);
+    test_a_barrier_waits_for_all(threads, 2000, 0);
+    test_a_barrier_waits_for_all(threads, 40, 4);
   }
+  test_every_piece_is_taken_once_the_own_ones_first();
   test_a_team_that_keeps_losing_time_becomes_smaller_and_grows_again();
   test_a_team_of_one_stays_one();
   std::printf("%d failures\n", failures);
