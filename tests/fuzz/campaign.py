@@ -89,12 +89,22 @@ class Campaign:
         done: dict[
             tuple[str, int], int
         ] = {}  # reader, begin -> end; a run whose process died ends early, the next begins there
-        for line in self._log.read_text(encoding="utf-8").splitlines() if self._log.exists() else ():
+        for line in self._whole_log_lines():
             ended = json.loads(line)
             run = Run(**ended["run"])
             done[run.reader, run.begin] = run.end
             self._count(ended["run"]["reader"], ended["figures"], ended["failures"])
         self.left = [rest for run in plan_runs(readers, inputs) if (rest := _rest_of(run, done)).begin < rest.end]
+
+    def _whole_log_lines(self) -> list[str]:
+        """What is not whole, since the campaign was stopped while it wrote, is taken off: that run is worked again."""
+        if not self._log.exists():
+            return []
+        text = self._log.read_text(encoding="utf-8")
+        whole = text[: text.rfind("\n") + 1]
+        if whole != text:
+            self._log.write_text(whole, encoding="utf-8")
+        return whole.splitlines()
 
     def go(self, jobs: int) -> Iterator[Run]:
         """Works with `jobs` processes; yields each run as it ends."""
@@ -183,12 +193,13 @@ class _Worker:
 
     def results(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Figures and reports of failures, the end of the process among them."""
-        lines = [json.loads(line) for line in (self._path / "out").read_text(encoding="utf-8").splitlines()]
+        text = (self._path / "out").read_text(encoding="utf-8")
+        lines = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]  # the last may be cut off by its death
         if not self.has_died():
             return lines[-1], lines[:-1]
         place = self._path / AT_NAME
         _, accepted, refused = AT.unpack(place.read_bytes()) if place.exists() else (0, 0, 0)
-        text = (self._path / "errors").read_text(encoding="utf-8", errors="replace")[-SHOWN:]
+        text = (self._path / "errors").read_text(encoding="utf-8", errors="replace")[-SHOWN:] or "it wrote nothing"
         code = self._process.returncode
         name = signal.Signals(-code).name if code < 0 else f"exit {code}"
         kind = "used up its processor time" if code == -signal.SIGPROF else f"the process ended: {name}"

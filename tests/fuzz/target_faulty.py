@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import signal
 from pathlib import Path
 from random import Random
 
 from edge.errors import SourceError
 
-FAULTS = ("bug", "crash", "hang", "memory")
+FAULTS = ("bug", "crash", "hang", "memory", "cut")
 
 
 class FaultyTarget:
@@ -31,5 +33,8 @@ class FaultyTarget:
                     pass
             case b"memory":
                 self._kept.append(bytes(bytearray(b"x") * (64 << 20)))
+            case b"cut":  # killed while it says something
+                os.write(1, b'{"index": 7, "ki')
+                os.kill(os.getpid(), signal.SIGKILL)
             case b"refused":
                 raise SourceError("m.gguf: is 'refused'. Give another")

@@ -18,6 +18,7 @@ BLOCKS = {0: (1, 4), 1: (1, 2), 30: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22
 TOKENS = ("<s>", "</s>", "<unk>", "a", "b", "ab", " ", "\u2581", "c", "abc", "\u00e9", "d")
 WIDTH, HEAD, MIDDLE = 256, 2, 4  # a super block is 256 inputs wide
 ALIGNMENT = 32
+ARCHITECTURES = ("llama", "qwen2", "qwen3", "phi3", "smollm3", "gemma2", "gemma3")
 
 
 @dataclass(slots=True)
@@ -39,11 +40,10 @@ class GgufTarget:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "model.gguf"
-        seeds = [_written(Random(seed), *_model(architecture)) for seed in range(6) for architecture in ("llama", "gemma3")]
-        self._seeds = [layout.data() for layout in seeds]
+        self._seeds = [model_file(Random(seed), architecture) for seed in range(2) for architecture in ARCHITECTURES]
 
     def make(self, random: Random) -> bytes:
-        keys, tensors = _model(random.choice(("llama", "gemma3")))
+        keys, tensors = _model(random.choice(ARCHITECTURES))
         if random.random() < 0.6:
             _damage(random, keys, tensors)
         layout = _written(random, keys, tensors)
@@ -62,14 +62,21 @@ class GgufTarget:
             source.read_exact(name, 0, 1)
 
 
+def model_file(random: Random, architecture: str) -> bytes:
+    """A file that is right."""
+    return _written(random, *_model(architecture)).data()
+
+
 def _model(architecture: str) -> tuple[list[_Key], list[_Tensor]]:
     keys = [_text("general.architecture", architecture), _text("general.name", "Fuzz"), _number("general.alignment", ALIGNMENT)]
     for name, value in (
         ("embedding_length", WIDTH), ("attention.head_count", 2), ("attention.head_count_kv", 1),
         ("feed_forward_length", MIDDLE), ("block_count", 2), ("context_length", 64), ("attention.key_length", HEAD),
-        ("attention.value_length", HEAD), ("attention.sliding_window", 8),
+        ("attention.value_length", HEAD),
     ):  # fmt: skip
         keys.append(_number(f"{architecture}.{name}", value))
+    if architecture != "smollm3":  # whose files have none; of Qwen's only one that holds the whole context is taken
+        keys.append(_number(f"{architecture}.attention.sliding_window", 64 if architecture.startswith("qwen") else 8))
     keys.append(_real(f"{architecture}.attention.layer_norm_rms_epsilon", 1e-5))
     keys.append(_real(f"{architecture}.rope.freq_base", 10000.0))
     keys.append(_text("tokenizer.ggml.model", "llama"))
@@ -80,17 +87,29 @@ def _model(architecture: str) -> tuple[list[_Key], list[_Tensor]]:
     keys.append(_number("tokenizer.ggml.eos_token_id", 1))
     keys.append(_Key(b"tokenizer.ggml.add_bos_token", BOOL, _raw(b"\1")))
     keys.append(_text("tokenizer.chat_template", "{{ messages[0].content }}"))
-    layer = [
-        ("attn_norm", (WIDTH,)), ("attn_q", (WIDTH, 2 * HEAD)), ("attn_k", (WIDTH, HEAD)), ("attn_v", (WIDTH, HEAD)),
-        ("attn_output", (2 * HEAD, WIDTH)), ("ffn_norm", (WIDTH,)), ("ffn_gate", (WIDTH, MIDDLE)), ("ffn_up", (WIDTH, MIDDLE)),
-        ("ffn_down", (MIDDLE, WIDTH)),
-    ]  # fmt: skip
-    if architecture == "gemma3":
-        layer += [("attn_q_norm", (HEAD,)), ("attn_k_norm", (HEAD,)), ("post_attention_norm", (WIDTH,)),
-                  ("post_ffw_norm", (WIDTH,))]  # fmt: skip
-    shapes = [("token_embd", (WIDTH, len(TOKENS))), ("output_norm", (WIDTH,))]
-    shapes += [(f"blk.{index}.{name}", dims) for index in range(2) for name, dims in layer]
-    return keys, [_Tensor(f"{name}.weight".encode(), dims, 0) for name, dims in shapes]
+    shapes = [("token_embd.weight", (WIDTH, len(TOKENS))), ("output_norm.weight", (WIDTH,))]
+    shapes += [(f"blk.{index}.{name}", dims) for index in range(2) for name, dims in _layer(architecture)]
+    return keys, [_Tensor(name.encode(), dims, 0) for name, dims in shapes]
+
+
+def _layer(architecture: str) -> list[tuple[str, tuple[int, ...]]]:
+    """Tensors of a layer: (name, dims)."""
+    weights: dict[str, tuple[int, ...]] = {
+        "attn_norm": (WIDTH,), "attn_output": (2 * HEAD, WIDTH), "ffn_norm": (WIDTH,), "ffn_down": (MIDDLE, WIDTH),
+    }  # fmt: skip
+    if architecture == "phi3":
+        weights |= {"attn_qkv": (WIDTH, 4 * HEAD), "ffn_up": (WIDTH, 2 * MIDDLE)}
+    else:
+        weights |= {"attn_q": (WIDTH, 2 * HEAD), "attn_k": (WIDTH, HEAD), "attn_v": (WIDTH, HEAD),
+                    "ffn_gate": (WIDTH, MIDDLE), "ffn_up": (WIDTH, MIDDLE)}  # fmt: skip
+    if architecture in ("qwen3", "gemma3"):
+        weights |= {"attn_q_norm": (HEAD,), "attn_k_norm": (HEAD,)}
+    if architecture.startswith("gemma"):
+        weights |= {"post_attention_norm": (WIDTH,), "post_ffw_norm": (WIDTH,)}
+    tensors = [(f"{name}.weight", dims) for name, dims in weights.items()]
+    if architecture == "qwen2":
+        tensors += [("attn_q.bias", (2 * HEAD,)), ("attn_k.bias", (HEAD,)), ("attn_v.bias", (HEAD,))]
+    return tensors
 
 
 def _damage(random: Random, keys: list[_Key], tensors: list[_Tensor]) -> None:

@@ -24,7 +24,14 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.C
 
 
 @pytest.mark.parametrize(
-    "fault", ["KeyError at target_faulty.py:run", "the process ended: SIGSEGV", "used up its processor time", "memory"]
+    "fault",
+    [
+        "KeyError at target_faulty.py:run",
+        "the process ended: SIGSEGV",
+        "the process ended: SIGKILL",  # in the middle of a line
+        "used up its processor time",
+        "memory",
+    ],
 )
 def test_every_kind_of_fault_is_reported(faulty: tuple[Path, subprocess.CompletedProcess[str]], fault: str) -> None:
     out, done = faulty
@@ -55,3 +62,18 @@ def test_a_campaign_that_has_ended_is_not_run_again(faulty: tuple[Path, subproce
     assert [line for line in again.stdout.splitlines() if line.startswith(("faulty", "FAILED"))] == [
         line for line in done.stdout.splitlines() if line.startswith(("faulty", "FAILED"))
     ]
+
+
+def test_a_campaign_that_was_stopped_while_it_wrote_goes_on(
+    faulty: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    log, done = (faulty[0] / "runs.jsonl").read_text(), faulty[1]
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    (begun / "runs.jsonl").write_text(log[: log.rindex("\n", 0, -1) + 20])  # its last line but begun
+    again = run(begun, "--inputs", str(INPUTS))
+    assert (begun / "runs.jsonl").read_text().count("\n") == log.count("\n")
+    rows = [
+        next(line.split()[:6] for line in out.splitlines() if line.startswith("faulty")) for out in (done.stdout, again.stdout)
+    ]
+    assert rows[0] == rows[1]

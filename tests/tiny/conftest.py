@@ -17,6 +17,7 @@ from synthetic import VARIANTS, TinyModel, write_tiny
 
 if TYPE_CHECKING:
     from built_engine import Built
+    from finish_board import Board
 
 
 @pytest.fixture(scope="session")
@@ -100,3 +101,28 @@ def package(tiny_gguf: Callable[[str | TinyModel], Path], tmp_path_factory: pyte
     out = tmp_path_factory.mktemp("built") / "tiny.edge"
     build_tiny(tiny_gguf("llama_published"), out)
     return out
+
+
+@pytest.fixture(scope="session")
+def board_build(tiny_gguf: Callable[[str | TinyModel], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A package for a board, without its plan. Do not change it."""
+    from built_package import build_tiny
+
+    out = tmp_path_factory.mktemp("board") / "model.edge"
+    build_tiny(tiny_gguf("gemma"), out, target="orin-nx-16", context=64)
+    return out
+
+
+@pytest.fixture
+def board(monkeypatch: pytest.MonkeyPatch) -> Board:
+    """What stands in for the board; its package is a copy of `board_build`."""
+    from finish_board import Board
+
+    from edge.machine import Machine
+    from engines.tensorrt import finish
+
+    made = Board()
+    monkeypatch.setattr(finish, "find_machine", lambda: Machine(None, made.gpu, "orin-nx-16", True))
+    monkeypatch.setattr(finish, "need_library", made.need_library)
+    monkeypatch.setattr(finish, "build_plan", made.build_plan)
+    return made
