@@ -179,7 +179,7 @@ def test_a_missing_package_is_named_with_the_command_that_brings_it(
         return real(name, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(BuildError, match=r"pip install 'edge-zero\[build\]'"):
+    with pytest.raises(BuildError, match=r"\./install\.sh"):
         OrtReference(exported, 1)
 
 
