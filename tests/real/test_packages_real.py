@@ -16,34 +16,56 @@ FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 pytestmark = [pytest.mark.real, pytest.mark.native]
 
 
-def _against_transformers(package: Path, fixture: str, prompt: int) -> Comparison:
-    """The engine against the logits that transformers gave for the source's weights."""
+def _against_transformers(package: Path, fixture: str, prompt: int, without: tuple[int, ...] = ()) -> Comparison:
+    """The engine against the logits that transformers gave for the source's weights, but for the rows `without`."""
     opened, stored = Package.open(package), np.load(FIXTURES / fixture)
     ids = stored[f"ids_{prompt}"].tolist()
+    kept = ~np.isin(stored[f"rows_{prompt}"], without)
     with open_teacher(opened.path / "engine", opened.spec, len(ids)) as teacher:
-        rows = np.concatenate([rows.copy() for rows in teacher.rows(ids)])[stored[f"rows_{prompt}"]]
+        rows = np.concatenate([rows.copy() for rows in teacher.rows(ids)])[stored[f"rows_{prompt}"][kept]]
     found = Comparison()
     best = (stored[f"best_ids_{prompt}"], stored[f"best_values_{prompt}"], stored[f"log_sum_exp_{prompt}"])
-    found.add_stored(*best, rows)
+    found.add_stored(*(values[kept] for values in best), rows)
     return found
 
 
-@pytest.mark.parametrize("prompt", [0, 1])
-def test_smollm2_stays_near_transformers(smollm2_package: Path, prompt: int) -> None:
-    found = _against_transformers(smollm2_package, "smollm2_logits.npz", prompt)
-    # One token of prompt 0 has activations hundreds of times its neighbours'; its group of 32 shares one int8 scale, and its
-    # row alone is off by 1.2 to 2.5 nats, as the arithmetic happens to round. The other 79 rows have a mean of 0.009.
-    assert found.kl_max < 3.0
-    assert found.kl_mean - found.kl_max / found.rows < 0.01
-    assert found.top1 > 0.9
+# Bounds of the next three tests. int8 activations make a model noisy: where one rounding falls otherwise, the next ones do. So
+# the engine was measured beside NumPy with the same int8 activations, fp16 pages and float32 attention (forward with
+# cpu_roundings), as it is and with the inputs of its products changed by 1e-6 (three draws):
+#
+#     KL in nats a row         NumPy: mean    most           top-1         engine: mean    most    top-1
+#     SmolLM2 prompt 0         0.006..0.051   0.059..3.07    0.91..0.98            0.040   2.45    0.95
+#         without row 8        0.005..0.013   0.031..0.11    0.92..0.99            0.009   0.061   0.96
+#     SmolLM2 prompt 1         0.003          0.013..0.023   0.89..0.93            0.003   0.026   0.91
+#     Gemma   prompt 0         0.005..0.010   0.044..0.12    0.93..0.96            0.007   0.057   0.95
+#     Gemma   prompt 1         0.005..0.007   0.032..0.090   0.88..0.91            0.005   0.034   0.88
+#
+# The engine lies among the draws: what it is off by is chance, and its integer attention adds nothing that shows here. What
+# that attention is off by itself, test_integer_attention_real.py sees. Bounds are about twice what chance makes.
+NOISY_ROW = 8  # of prompt 0: one activation is hundreds of times its neighbours', and 32 share an int8 scale
 
 
-@pytest.mark.parametrize("prompt", [0, 1])
-def test_gemma3_stays_near_transformers_across_its_window(gemma3_package: Path, prompt: int) -> None:
-    found = _against_transformers(gemma3_package, "gemma3_logits.npz", prompt)
-    assert found.kl_mean < 0.01
-    # 80 rows hold several near ties: 70 to 74 of them agree, as the arithmetic happens to round (over 2,048 tokens 98 % do).
+def test_smollm2_stays_near_transformers(smollm2_package: Path) -> None:
+    found = _against_transformers(smollm2_package, "smollm2_logits.npz", 0, (NOISY_ROW,))
+    assert found.rows == 79
+    assert found.kl_mean < 0.025
+    assert found.kl_max < 0.25
+    assert found.top1 > 0.88
+
+
+def test_smollm2_stays_near_transformers_on_tokens_without_sense(smollm2_package: Path) -> None:
+    found = _against_transformers(smollm2_package, "smollm2_logits.npz", 1)
+    assert found.kl_mean < 0.006
+    assert found.kl_max < 0.06
     assert found.top1 > 0.85
+
+
+@pytest.mark.parametrize(("prompt", "most_mean"), [(0, 0.02), (1, 0.012)])
+def test_gemma3_stays_near_transformers_across_its_window(gemma3_package: Path, prompt: int, most_mean: float) -> None:
+    found = _against_transformers(gemma3_package, "gemma3_logits.npz", prompt)
+    assert found.kl_mean < most_mean
+    assert found.kl_max < 0.25
+    assert found.top1 > 0.83
 
 
 @pytest.mark.parametrize("name", ["smollm2_package", "gemma3_package"])
