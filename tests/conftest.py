@@ -14,12 +14,15 @@ import pytest
 from hypothesis import settings
 
 import edge
+from edge.env import without_telemetry
 from edge.errors import PullError
 from edge.progress import SilentProgress
 from edge.pull import pull_model
 
 if TYPE_CHECKING:
     from engines.build_report import BuildReport
+
+without_telemetry()  # tests import ONNX Runtime themselves, too
 
 settings.register_profile("untimed", deadline=None)  # the machine is shared: a slow example is no failure
 settings.load_profile("untimed")
