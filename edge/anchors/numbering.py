@@ -1,0 +1,172 @@
+"""Numbered and lettered headings: 2.1, IV., C., 三、. Owns: which numbers go on where an earlier one ended. Needs: lines,
+blocks, numerals. Never: words in front of a number (wording.py).
+
+A number alone says little: lists, dates and versions have some too. A heading's number follows another heading's (2.1 after 2,
+2.2 after 2.1), text stands between the two, and a list of numbers without any (contents, items) is none.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from edge.anchors.blocks import Blocks
+from edge.anchors.found import NOTHING, Found, found_places
+from edge.anchors.lines import DIGIT, Lines
+from edge.anchors.numerals import chinese_value, roman_value
+
+_HEAD = re.compile(
+    r"[*_]{0,2}(?:"
+    r"(?P<decimal>\d{1,4}(?:\.\d{1,4}){0,7})(?P<close>[.):、．]?)(?=[ \t\xa0\u3000]|[^\W\d_])"
+    r"|(?P<lettered>[A-Z](?:\.\d{1,3}){1,6})\.?(?=[ \t\xa0\u3000])"
+    r"|(?P<open>[(（]?)(?:(?P<roman>[IVXLC]{1,8}|[ivxlc]{1,8})|(?P<letter>[A-Za-z])|(?P<digits>\d{1,3})"
+    r"|(?P<chinese>[一二三四五六七八九十]{1,4}))(?P<end>[.)）、．])(?=[ \t\xa0\u3000]|[^\x00-\x7f])"
+    r")"
+)
+_OPENS = "(（*_一二三四五六七八九十"
+_DENSE_RUN = 5  # numbered lines without text between them: contents, or items
+_DENSE_CHARS = 40  # a text with more numbered lines than one in so many characters is a list or a table
+_RESTARTS = 3  # a numbering of one level that begins anew so often numbers lists
+_MOST_CHARS = 120  # of a numbered title; longer lines are clauses
+_NOT_LAST = ",;:，；：、"
+_DEEPEST_HEADING = 6
+
+
+@dataclass(frozen=True, slots=True)
+class _Number:
+    style: str
+    parts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Numbering:
+    found: Found
+    items: np.ndarray  # int64: first characters of numbered lines that are items of lists
+
+
+def find_numbered(lines: Lines, blocks: Blocks) -> Numbering:
+    """Headings by number, and the numbered lines that are none."""
+    places = _candidates(lines, blocks)
+    firsts = lines.firsts[blocks.lines[places]]
+    dense = _in_dense_run(blocks, places)
+    kept = places[~dense]
+    if len(kept) * _DENSE_CHARS > len(lines.codes) + _DENSE_CHARS * 16:
+        return Numbering(NOTHING, firsts)
+    parsed = [_parse(lines.text, int(begin)) for begin in lines.firsts[blocks.lines[kept]]]
+    chosen = _chosen(parsed, _can_head(lines, blocks, kept, parsed))
+    positions, ends, levels = [], [], []
+    for index, number in chosen:
+        line = blocks.lines[kept[index]]
+        positions.append(int(lines.firsts[line]))
+        ends.append(min(int(lines.lasts[line]), int(lines.firsts[line]) + _MOST_CHARS))
+        levels.append(_level(number))
+    found = found_places(positions, ends, levels)
+    return Numbering(found, firsts[~np.isin(firsts, found.positions, kind="sort")])
+
+
+def _candidates(lines: Lines, blocks: Blocks) -> np.ndarray:
+    """Indices into `blocks` of lines that may begin with a number."""
+    first = lines.firsts[blocks.lines]
+    code, code_2 = lines.code_at(first), lines.code_at(first + 1)
+    closed = np.isin(code_2, [ord(char) for char in ".)）"])
+    is_letter = (code >= 0x41) & (code <= 0x5A) | (code >= 0x61) & (code <= 0x7A)
+    roman = [ord(char) for char in "ivxlcIVXLC"]
+    may = np.isin(code, [ord(char) for char in _OPENS]) | (is_letter & closed) | (np.isin(code, roman) & np.isin(code_2, roman))
+    if len(lines.codes):
+        may |= lines.classes[np.minimum(first, len(lines.codes) - 1)] == DIGIT
+    return np.flatnonzero(may)
+
+
+def _in_dense_run(blocks: Blocks, places: np.ndarray) -> np.ndarray:
+    """Whether a candidate stands in a run of short ones with no other line between."""
+    short = (blocks.lengths[places] <= _MOST_CHARS) & ~blocks.body[places]
+    starts_run = np.append(True, (np.diff(places) > 1) | ~short[1:] | ~short[:-1])[: len(places)]
+    run = np.cumsum(starts_run) - 1
+    return (np.bincount(run)[run] >= _DENSE_RUN) & short if len(places) else short
+
+
+def _parse(text: str, begin: int) -> tuple[_Number, ...]:
+    """The readings of what a line begins with: none, one, or two (I. is a letter, or one)."""
+    match = _HEAD.match(text, begin)
+    if match is None:
+        return ()
+    if decimal := match["decimal"]:
+        parts = tuple(map(int, decimal.split(".")))
+        return (_Number("decimal" if len(parts) > 1 else f"decimal{match['close']}", parts),)
+    if lettered := match["lettered"]:
+        head, *rest = lettered.split(".")
+        return (_Number("lettered", (ord(head) - 64, *map(int, rest))),)
+    style = f"{match['open']}{match['end']}"
+    if digits := match["digits"]:
+        return (_Number(f"digits{style}", (int(digits),)),)
+    if chinese := match["chinese"]:
+        value = chinese_value(chinese)
+        return () if value is None else (_Number(f"chinese{style}", (value,)),)
+    readings = []
+    if roman := match["roman"]:
+        value = roman_value(roman)
+        if value is not None:
+            readings.append(_Number(f"{'roman' if roman.islower() else 'Roman'}{style}", (value,)))
+    letter = match["letter"] or (match["roman"] if len(match["roman"]) == 1 else None)
+    if letter:
+        readings.append(_Number(f"{'letter' if letter.islower() else 'Letter'}{style}", (ord(letter.lower()) - 96,)))
+    return tuple(readings)
+
+
+def _can_head(lines: Lines, blocks: Blocks, places: np.ndarray, parsed: list[tuple[_Number, ...]]) -> list[bool]:
+    """Whether a line looks like a heading or a clause of its number's kind."""
+    last = np.isin(lines.code_at(lines.lasts[blocks.lines[places]] - 1), [ord(char) for char in _NOT_LAST])
+    apart = blocks.opens[places] & blocks.closes[places]
+    above_ended = np.append(True, blocks.ended[:-1])[places] | blocks.opens[places]
+    is_title = (
+        (blocks.lengths[places] <= _MOST_CHARS) & ~last & (~blocks.ended[places] | (apart & (blocks.lengths[places] <= 90)))
+    )
+    is_deep = np.array([bool(numbers) and len(numbers[0].parts) > 1 for numbers in parsed], bool)
+    can: list[bool] = (is_title & above_ended | is_deep & above_ended).tolist()
+    return can
+
+
+def _chosen(parsed: list[tuple[_Number, ...]], can_head: list[bool]) -> list[tuple[int, _Number]]:
+    """Candidates whose number follows another's or is followed by one. Each is (index, the reading that links)."""
+    seen: dict[tuple[str, tuple[int, ...]], int] = {}
+    restarts: dict[str, int] = {}
+    linked: dict[int, _Number] = {}
+    for index, numbers in enumerate(parsed):
+        if not can_head[index]:
+            continue
+        for number in numbers:
+            if number.parts == (1,):
+                restarts[number.style] = restarts.get(number.style, 0) + 1
+            for before in _predecessors(number):
+                earlier = seen.get(before)
+                if earlier is not None:
+                    linked.setdefault(index, number)
+                    linked.setdefault(earlier, _Number(*before))
+                    break
+            seen[number.style, number.parts] = index
+    return [
+        (index, number)
+        for index, number in sorted(linked.items())
+        if len(number.parts) > 1 or restarts.get(number.style, 0) < _RESTARTS
+    ]
+
+
+def _predecessors(number: _Number) -> list[tuple[str, tuple[int, ...]]]:
+    """What stands in front of such a number: the one before it, or for the first of its level the one above."""
+    *head, last = number.parts
+    before = [(number.style, (*head, last - 1))] if last > 0 else []
+    if len(head) == 1 and last <= 1:
+        before += [(f"decimal{close}", tuple(head)) for close in (".", "", ")", ":")] + [("Letter.", tuple(head))]
+    elif head and last <= 1:
+        before.append((number.style, tuple(head)))
+    return before
+
+
+def _level(number: _Number) -> int:
+    if len(number.parts) > 1 or number.style.startswith("decimal"):
+        return min(len(number.parts), _DEEPEST_HEADING)
+    if number.style.startswith(("Roman", "chinese、", "chinese.", "chinese．")):
+        return 1
+    return 2 if number.style.startswith(("Letter", "chinese")) else 4
