@@ -11,6 +11,7 @@ from edge.anchors.lines import LETTER, LOWER, SPACE, UPPER, Lines
 _BULLETS = "-*+•·‣▪◦●–—"
 _SENTENCE_ENDS = ".!?。！？…؟۔:：;；"
 _LONG = 80  # characters of a line that is text, not a title
+_NUMBER_CHARS = 8  # of a number in front of a title, and the tab behind it
 _LONG_LETTERS = 40  # the same in scripts of Chinese
 
 
@@ -26,6 +27,9 @@ class Blocks:
     bullet: np.ndarray  # bool: begins with the mark of a list
     ended: np.ndarray  # bool: its last character ends a sentence or announces something
     body: np.ndarray  # bool: text of a paragraph
+    tabular: np.ndarray  # bool: has a tab behind its beginning: a row of a table
+    words: np.ndarray  # int64, runs of visible characters
+    large_words: np.ndarray  # int64, those that begin with a large letter
 
     @property
     def spaced(self) -> bool:
@@ -42,7 +46,13 @@ def find_blocks(lines: Lines, hidden: np.ndarray) -> Blocks:
     classes = lines.classes
     letters = lines.counts(classes == LETTER)[own]
     ideographic = letters * 2 > lengths
-    words = lines.counts((classes != SPACE) & np.append(True, classes[:-1] == SPACE)[: len(classes)])[own]
+    word_begins = (classes != SPACE) & np.append(True, classes[:-1] == SPACE)[: len(classes)]
+    words = lines.counts(word_begins)[own]
+    large_words = lines.counts(word_begins & (classes == UPPER))[own]
+    tab = lines.codes == 0x09
+    tabs = np.concatenate(([0], np.cumsum(tab, dtype=np.int64)))
+    behind_number = np.minimum(lines.firsts[own] + _NUMBER_CHARS, lines.lasts[own])
+    tabular = tabs[lines.lasts[own]] > tabs[behind_number]
     cased = lines.counts((classes == UPPER) | (classes == LOWER))[own]
     first, second = lines.code_at(lines.firsts[own]), lines.code_at(lines.firsts[own] + 1)
     spaced_second = (second == 0x20) | (second == 0x09) | (second == 0xA0) | (second == 0x3000)
@@ -52,7 +62,7 @@ def find_blocks(lines: Lines, hidden: np.ndarray) -> Blocks:
     # A paragraph: a long line, several lines together, or a sentence.
     sentence = ended & ((words >= 4) & (cased + letters > 12) | ideographic & (lengths >= 10))
     body = ~bullet & (long | (~gap_below & ~_next(gap_below & gap_above)) | sentence) if len(own) else bullet
-    return Blocks(own, gap_above, gap_below, lengths, ideographic, bullet, ended, body)
+    return Blocks(own, gap_above, gap_below, lengths, ideographic, bullet, ended, body, tabular, words, large_words)
 
 
 def _next(values: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edge.anchors.found import NOTHING, Found, found_places
-from edge.anchors.lines import Lines
+from edge.anchors.lines import LETTER, UPPER, Lines
 
 _FENCE = re.compile(r"^[ \t]{0,16}(?:> ?){0,3}[ \t]{0,16}(`{3,}|~{3,})([^\n\r]*)", re.M)
 _UNDERLINES = "=-~^\"'+*#.:_"
@@ -127,7 +127,10 @@ def _markdown_headings(lines: Lines, code: np.ndarray) -> Found:
     levels = behind - begins
     follows = lines.code_at(behind)
     is_atx = (levels > 0) & (levels <= _LEVELS) & ((behind >= lines.ends) | (follows == 0x20) | (follows == 0x09))
-    line = np.flatnonzero(is_atx & ~code & (lines.lasts - begins <= _HEADING_CHARS))
+    is_atx &= ~code & (lines.lasts - begins <= _HEADING_CHARS)
+    if not _is_markdown(lines.text, levels[is_atx]):
+        is_atx &= _stands_as_title(lines, behind)
+    line = np.flatnonzero(is_atx)
     positions, ends, levels = begins[line], lines.lasts[line], levels[line]
     taken = np.zeros(len(code), bool)
     taken[line] = True
@@ -135,6 +138,19 @@ def _markdown_headings(lines: Lines, code: np.ndarray) -> Found:
     return found_places(
         np.concatenate((positions, under_at)), np.concatenate((ends, under_ends)), np.concatenate((levels, under_levels))
     )
+
+
+def _is_markdown(text: str, levels: np.ndarray) -> bool:
+    """Whether # means a heading here. In other text it begins comments and the commands of an administrator."""
+    return bool((levels > 1).any()) or any(mark in text for mark in ("```", "~~~", "](", "**"))
+
+
+def _stands_as_title(lines: Lines, behind: np.ndarray) -> np.ndarray:
+    """bool [lines]: between blank lines, and large behind the mark."""
+    blank = lines.blank
+    apart = np.append(True, blank[:-1]) & np.append(blank[1:], True)
+    begins = np.minimum(lines.skip(behind, " \t", _QUOTE_CHARS), max(len(lines.codes) - 1, 0))
+    return apart & np.isin(lines.classes[begins], (UPPER, LETTER))
 
 
 def _underlined(lines: Lines, code: np.ndarray, taken: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

