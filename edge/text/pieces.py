@@ -31,6 +31,9 @@ class Pieces(Protocol):
     def ids(self, piece: str) -> list[int]:
         """Token ids of one piece."""
 
+    def located(self, piece: str) -> list[tuple[int, int, int]]:
+        """`ids`, each with the character of `piece` in which its text begins, and at which byte of that."""
+
 
 class BytePieces:
     """Byte-level BPE (GPT-2): regular expressions cut words, merges start from their UTF-8 bytes."""
@@ -47,14 +50,29 @@ class BytePieces:
             raise RequestError(f"the expressions that cut words cannot cut this text ({error}). Give other text") from None
 
     def ids(self, piece: str) -> list[int]:
+        return [token for token, _ in self._merged(piece.encode("utf-8"))[0]]
+
+    def located(self, piece: str) -> list[tuple[int, int, int]]:
         data = piece.encode("utf-8")
+        merged, places = self._merged(data)
+        if len(data) == len(piece):
+            return [(token, places[begin], 0) for token, begin in merged]
+        owners = [(index, byte) for index, char in enumerate(piece) for byte in range(len(char.encode("utf-8")))]
+        return [(token, *owners[places[begin]]) for token, begin in merged]
+
+    def _merged(self, data: bytes) -> tuple[list[tuple[int, int]], Sequence[int]]:
+        """Ids, each with the symbol at which it begins; and the bytes of the symbols."""
         if self._whole_pieces:
             whole = self._tables.piece(data)
             if whole is not None:
-                return [whole]
-        # A byte that the vocabulary lacks (SmolLM2 lacks 21) is dropped and its neighbours merge, as in the model's tokenizer.
-        symbols = [symbol for symbol in map(self._symbols.__getitem__, data) if symbol is not None]
-        return [token for token, _, _ in merge_symbols(self._tables, symbols)]
+                return [(whole, 0)], (0,)
+        symbols = [self._symbols[byte] for byte in data]
+        places: Sequence[int] = range(len(data))
+        if None in symbols:
+            # A byte that the vocabulary lacks (SmolLM2 lacks 21) is dropped and its neighbours merge, as in the model's tokenizer.
+            places = [place for place, symbol in enumerate(symbols) if symbol is not None]
+        known = [symbol for symbol in symbols if symbol is not None]
+        return [(token, begin) for token, begin, _ in merge_symbols(self._tables, known)], places
 
     @cached_property
     def _symbols(self) -> tuple[int | None, ...]:
@@ -85,15 +103,19 @@ class CharacterPieces:
         return [text] if self._cut is None else self._cut.split(text)
 
     def ids(self, piece: str) -> list[int]:
+        return [token for token, _, _ in self.located(piece)]
+
+    def located(self, piece: str) -> list[tuple[int, int, int]]:
         tables = self._tables
         found = {char: tables.symbol(ord(char)) for char in set(piece)}
         symbols = [NO_SYMBOL if symbol is None else symbol for symbol in map(found.__getitem__, piece)]
-        ids: list[int] = []
+        ids: list[tuple[int, int, int]] = []
         for token, begin, end in merge_symbols(tables, symbols):
             if 0 <= token < tables.token_count:
-                ids.append(token)
+                ids.append((token, begin, 0))
             else:
-                ids.extend(self._byte_id(byte) for byte in piece[begin:end].encode("utf-8"))
+                for place, char in enumerate(piece[begin:end], begin):
+                    ids.extend((self._byte_id(data), place, byte) for byte, data in enumerate(char.encode("utf-8")))
         return ids
 
     def _byte_id(self, byte: int) -> int:

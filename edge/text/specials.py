@@ -28,10 +28,14 @@ class SpecialMatcher:
 
     def split(self, text: str) -> list[str | int]:
         """`text` in order: what stands between special tokens, and their ids. No part is empty."""
+        return [part for part, _ in self.locate(text)]
+
+    def locate(self, text: str) -> list[tuple[str | int, int]]:
+        """`split`, each part with the character of `text` at which it begins."""
         ids, lengths = self._ids, self._lengths
         if not ids:
-            return [text] if text else []
-        parts: list[str | int] = []
+            return [(text, 0)] if text else []
+        parts: list[tuple[str | int, int]] = []
         done = 0
         for match in self._starts.finditer(text):
             start = match.start()
@@ -43,13 +47,13 @@ class SpecialMatcher:
                     before = text[done:start]
                     if token_id in self._strip_left:
                         before = before.rstrip(WHITE_SPACE)
-                    parts.extend((before, token_id) if before else (token_id,))
+                    parts.extend(((before, done), (token_id, start)) if before else ((token_id, start),))
                     done = start + length
                     if token_id in self._strip_right:
                         done = _white_end(text, done)
                     break
         if done < len(text):
-            parts.append(text[done:])
+            parts.append((text[done:], done))
         return parts
 
     # Two threads may build these at once; they build the same.

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edge.errors import PackageError, RequestError
 from edge.text.decoder import TextDecoder, decode_bytes
@@ -22,6 +23,9 @@ from edge.text.specials import SpecialMatcher
 from edge.text.tables import BUILD_AGAIN, STRUCTURAL, TokenTables, forget_pages, open_tables
 from edge.text.tokenizer_config import FILE_NAME as CONFIG_NAME
 from edge.text.tokenizer_config import SpacePrefix, TokenizerConfig, read_config
+
+if TYPE_CHECKING:
+    from edge.text.located import LocatedIds
 
 TABLES_NAME = "tables.bin"
 CACHED_PIECES, CACHED_LENGTH = 16384, 64  # words whose ids are remembered; a long-running server's memory stays bounded
@@ -112,6 +116,30 @@ class Tokenizer:
                     ids.extend(self._piece_ids(piece))
             starts, follows_special = False, isinstance(fragment, int)
         return ids
+
+    def encode_located(self, text: str, *, specials: bool) -> LocatedIds:
+        """`encode`, and where in `text` each token begins; the ids are the same."""
+        from edge.text.located import Located
+
+        check_text(text, "text")
+        located = Located()
+        starts = follows_special = True
+        for fragment, begin in (self._special if specials else self._plain).locate(text):
+            if isinstance(fragment, int):
+                located.add(fragment, begin, 0)
+            else:
+                normalised = self._normalised(fragment)
+                prefix = _wants_space(self.config.space_prefix, normalised, starts, follows_special)
+                located.enter(begin, fragment, normalised, " " if prefix else "")
+                for piece in self._pieces.split(" " + normalised if prefix else normalised):
+                    located.extend(self._pieces.located(piece), len(piece))
+            starts, follows_special = False, isinstance(fragment, int)
+        return located.finish()
+
+    def encode_prompt_located(self, text: str) -> LocatedIds:
+        """`encode_prompt`, and where in `text` each token begins; BOS begins where the text does."""
+        located = self.encode_located(text, specials=False)
+        return located.behind(len(self.frame(located.ids)) - len(located.ids), self.config.bos_token_id)
 
     def _normalised(self, text: str) -> str:
         if not self.config.nfc or text.isascii():

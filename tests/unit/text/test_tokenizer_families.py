@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,28 @@ def test_ids_are_those_of_the_library(family: str, specials: bool) -> None:
     pair = both(family)
     for text in map(pair.prepared, TEXTS):
         assert pair.ours.encode(text, specials=specials) == pair.library_ids(text, specials=specials), text
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@given(text=MIXED, specials=st.booleans())
+def test_places_of_tokens_are_those_of_the_library(family: str, text: str, specials: bool) -> None:
+    """Of characters that are seen, and that stand alone: the library leaves spaces out of a token's span, and gives all of a
+    cluster that NFC joined to its first token."""
+    pair = both(family)
+    text = pair.prepared(text)
+    located = pair.ours.encode_located(text, specials=specials)
+    assert located.ids == pair.ours.encode(text, specials=specials)
+    pair.library.encode_special_tokens = not specials
+    encoding = pair.library.encode(text, add_special_tokens=False)
+    for place, char in enumerate(text):
+        if char.isspace() or char == "\u2581" or unicodedata.normalize("NFC", text[place : place + 2])[:1] != char:
+            continue
+        token = encoding.char_to_token(place)
+        if token is None or unicodedata.combining(char):
+            continue
+        if encoding.tokens[token] == "\u2581":  # the space in front, which the library lays on the first character
+            token += 1
+        assert located.tokens_at([place])[0] == token, (text, place)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

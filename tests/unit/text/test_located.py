@@ -1,0 +1,93 @@
+"""Which token holds a character, on every family's pipeline: against the bytes of the tokens themselves."""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edge.text.located import _common_ends, _places_of
+from edge.text.tokenizer import Tokenizer
+
+pytest.importorskip("tokenizers")
+TEXTS = st.text(
+    st.one_of(
+        st.sampled_from(list("the world ,.\n\t  anioé你好😊\u0301\u0308\u0323éÅ\u212b가각\u1100\u1161\u11a8\u2581שׁאבª")),
+        st.characters(exclude_categories=("Cs",)),
+    ),
+    max_size=40,
+)
+
+
+def check_places(tokenizer: Tokenizer, text: str) -> None:
+    """Each token begins where its bytes do: what stands in front of it is as long as the tokens in front of it."""
+    located = tokenizer.encode_located(text, specials=False)
+    assert located.ids == tokenizer.encode(text, specials=False)
+    assert (np.diff(located.places) >= 0).all()
+    ends = np.cumsum([len(tokenizer.token_bytes(i, specials=True)) for i in located.ids])
+    prefix = len(tokenizer.decode(located.ids, specials=True).encode()) - len(text.encode())
+    for character in range(len(text)):
+        byte = len(text[:character].encode()) + prefix
+        holds = int(np.searchsorted(ends, byte, side="right"))
+        assert located.tokens_at([character])[0] == holds, (text, character)
+
+
+@given(text=TEXTS)
+def test_the_token_that_holds_a_character_is_found_in_bytes(bytes_tokenizer: Tokenizer, text: str) -> None:
+    check_places(bytes_tokenizer, text)
+
+
+@given(text=TEXTS.map(lambda text: text.replace("\u2581", "_")))
+def test_the_token_that_holds_a_character_is_found_in_pieces(piece_tokenizer: Tokenizer, text: str) -> None:
+    check_places(piece_tokenizer, text)
+
+
+@given(text=TEXTS)
+def test_ids_are_those_of_encode_when_text_is_brought_to_nfc(bytes_tokenizer: Tokenizer, text: str) -> None:
+    tokenizer = Tokenizer(bytes_tokenizer._tables, replace(bytes_tokenizer.config, nfc=True))
+    located = tokenizer.encode_located(text, specials=False)
+    assert located.ids == tokenizer.encode(text, specials=False)
+    assert (np.diff(located.places) >= 0).all()
+    assert not located.ids or located.characters.max() < len(text)
+
+
+def test_behind_characters_that_nfc_joined_tokens_are_still_found(bytes_tokenizer: Tokenizer) -> None:
+    tokenizer = Tokenizer(bytes_tokenizer._tables, replace(bytes_tokenizer.config, nfc=True))
+    text = "e\u0301" * 7 + "\u1112\u1161\u11ab" + "\u212b# Title"
+    place = text.index("#")
+    located = tokenizer.encode_located(text, specials=False)
+    token = int(located.tokens_at([place])[0])
+    head = tokenizer.decode(located.ids[:token], specials=True)
+    assert unicodedata.normalize("NFC", text[:place]).startswith(head)
+    assert "#" in tokenizer.token_text(located.ids[token])
+    assert len(head) + tokenizer.token_text(located.ids[token]).index("#") == len(unicodedata.normalize("NFC", text[:place]))
+
+
+@given(text=TEXTS)
+def test_places_of_normalised_text_rise_and_stay_inside(text: str) -> None:
+    normalised = unicodedata.normalize("NFC", text)
+    if text == normalised:
+        return
+    for places in (_places_of(text, normalised), _common_ends(text, normalised)):
+        assert len(places) == len(normalised)
+        assert all(left <= right for left, right in zip(places, places[1:], strict=False))
+        assert places[-1] >> 4 < len(text)
+
+
+def test_what_a_special_token_took_is_in_the_token_in_front(bytes_tokenizer: Tokenizer) -> None:
+    text = "a<|im_end|>b"
+    located = bytes_tokenizer.encode_located(text, specials=True)
+    assert located.ids == bytes_tokenizer.encode(text, specials=True)
+    assert located.characters.tolist() == [0, 1, 11]
+    assert located.tokens_at([0, 1, 5, 11]).tolist() == [0, 1, 1, 2]
+
+
+def test_a_bos_stands_in_front_of_the_first_character(piece_tokenizer: Tokenizer) -> None:
+    located = piece_tokenizer.encode_prompt_located("the world")
+    assert located.ids == piece_tokenizer.encode_prompt("the world")
+    assert located.tokens_at([0])[0] == len(located.ids) - len(piece_tokenizer.encode("the world", specials=False))
+
