@@ -18,12 +18,12 @@ _PANELS = (
 _OURS_COLOUR, _OTHER_COLOUR = "#1f6fb4", "#b8bec6"
 
 
-def need_matplotlib(path: Path) -> None:
+def need_matplotlib(path: Path, option: str = "--plot") -> None:
     """ConfigError where there is no matplotlib, or no folder for `path`: said before anything is measured."""
     if find_spec("matplotlib") is None:
-        raise ConfigError("--plot needs matplotlib: ./install.sh --with bench")
+        raise ConfigError(f"{option} needs matplotlib: ./install.sh --with bench")
     if not path.absolute().parent.is_dir():
-        raise ConfigError(f"--plot {path}: no such folder. Make it, or choose another place")
+        raise ConfigError(f"{option} {path}: no such folder. Make it, or choose another place")
 
 
 def plot_comparisons(comparisons: Sequence[Comparison], title: str, path: Path) -> None:
@@ -43,12 +43,14 @@ def plot_comparisons(comparisons: Sequence[Comparison], title: str, path: Path) 
     save_figure(figure, path)
 
 
-def save_figure(figure: Any, path: Path) -> None:
+def save_figure(figure: Any, path: Path, option: str = "--plot") -> None:
     """Writes a matplotlib figure. ConfigError where that cannot be."""
     try:
         figure.savefig(path, dpi=150)
     except (OSError, ValueError) as error:  # ValueError: an ending that is no format
-        raise ConfigError(f"--plot {path}: cannot be written ({error}). Choose another place, or an ending as .png") from error
+        raise ConfigError(
+            f"{option} {path}: cannot be written ({error}). Choose another place, or an ending as .png"
+        ) from error
 
 
 def _bars(axis: Any, comparison: Comparison, key: str, unit: float) -> None:

@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("edge.cli.run", "Answer one prompt."),
     "inspect": ("edge.cli.inspect", "Show what is in a package."),
     "verify": ("edge.cli.verify", "Check a package: hashes, and engine against reference."),
+    "lint": ("edge.cli.lint", "Show the anchors, sections and zones of a text, and the KV memory it takes."),
     "plan": ("edge.cli.plan", "Show the memory that a model will need, before anything is loaded."),
     "bench": ("edge.cli.bench", "Measure a package: tokens/s, GB/s, memory."),
     "doctor": ("edge.cli.doctor", "Show what this machine offers and what is missing."),

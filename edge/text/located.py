@@ -76,7 +76,9 @@ class Located:
         self._done += length
 
     def finish(self) -> LocatedIds:
-        return LocatedIds(self._ids, np.maximum.accumulate(np.array(self._places, np.int64)) if self._ids else np.zeros(0, np.int64))
+        return LocatedIds(
+            self._ids, np.maximum.accumulate(np.array(self._places, np.int64)) if self._ids else np.zeros(0, np.int64)
+        )
 
 
 def _places_of(text: str, normalised: str) -> Sequence[int]:

@@ -90,4 +90,3 @@ def test_a_bos_stands_in_front_of_the_first_character(piece_tokenizer: Tokenizer
     located = piece_tokenizer.encode_prompt_located("the world")
     assert located.ids == piece_tokenizer.encode_prompt("the world")
     assert located.tokens_at([0])[0] == len(located.ids) - len(piece_tokenizer.encode("the world", specials=False))
-
