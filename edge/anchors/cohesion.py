@@ -89,7 +89,7 @@ def _paragraphs(lines: Lines, blocks: Blocks) -> np.ndarray:
 
 
 def _similarities(buckets: np.ndarray, borders: np.ndarray, depth_words: int) -> np.ndarray:
-    """float64 [paragraphs - 1]: at each gap, the cosine of the words in front and behind. `borders`: words before a paragraph."""
+    """float64 [paragraphs - 1]: at each gap, the cosine of the words in front and behind. `borders`: words before each."""
     count = len(borders) - 1
     owner = np.repeat(np.arange(count), np.diff(borders))
     with_bucket = np.zeros(_BUCKETS)

@@ -1,4 +1,4 @@
-"""Anchors of a text: what all signals found, weighed. Owns: Anchors, and how signals add up. Needs: the signals' modules, config.
+"""Anchors of a text: what all signals found, weighed. Owns: Anchors, and how signals add up. Needs: the modules of signals.
 Never: tokens."""
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from edge.anchors.markup import find_markup
 from edge.anchors.numbering import find_numbered
 from edge.anchors.phrases import Phrases
 from edge.anchors.print_pages import find_print_pages
-from edge.anchors.signals import DEEPEST, SIGNALS
+from edge.anchors.signals import DEEPEST, MARKS, SIGNALS
 from edge.anchors.titles import find_titles
 from edge.anchors.turns import find_turns
 from edge.anchors.wording import find_worded
+
+_NO_MARKS: Mapping[str, np.ndarray] = {name: np.zeros(0, np.int64) for name in MARKS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +47,12 @@ class Anchors:
 def find_anchors(text: str, config: AnchorConfig, phrases: Phrases) -> Anchors:
     """The anchors of `text`. Time and memory grow with its length alone, whatever it holds; 1 MB takes under 0.5 s."""
     lines = split_lines(text)
+    if lines.blank.all():
+        return _combined(lines, (NOTHING,) * len(SIGNALS), None, config, _NO_MARKS, {})
     markup = find_markup(lines)
     if markup.is_html:
         places = (NOTHING, markup.html) + (NOTHING,) * (len(SIGNALS) - 2)
-        return _combined(lines, places, None, config, {"list": _no(), "fence": _no(), "block": _no()}, {})
+        return _combined(lines, places, None, config, _NO_MARKS, {})
     pages = find_print_pages(lines)
     blocks = find_blocks(lines, markup.code | pages.furniture)
     numbering = find_numbered(lines, blocks)
@@ -72,7 +76,7 @@ def find_anchors(text: str, config: AnchorConfig, phrases: Phrases) -> Anchors:
         "fence": markup.fences,
         "block": lines.firsts[blocks.lines[blocks.opens]],
     }
-    wordings = Counter((phrase.language, phrase.domain) for phrase in wording.phrases)
+    wordings = Counter[tuple[str, str]]((phrase.language, phrase.domain) for phrase in wording.phrases)
     return _combined(lines, places, breaks, config, marks, wordings)
 
 
@@ -122,7 +126,3 @@ def _cuts(anchors: np.ndarray, breaks: Breaks, characters: int, most: int) -> np
             begin = int(breaks.positions[pick])
             cuts.append(begin)
     return np.array(cuts, np.int64)
-
-
-def _no() -> np.ndarray:
-    return np.zeros(0, np.int64)

@@ -109,7 +109,7 @@ def character_classes(codes: np.ndarray) -> np.ndarray:
 def look_up(codes: np.ndarray, value_of: Callable[[str], int], kind: type) -> np.ndarray:
     """value_of(character) of each of `codes` (uint32), as `kind`; called once for each character that there is."""
     low = np.minimum(codes, _PLANE)
-    table = np.zeros(_PLANE + 1, kind)
+    table: np.ndarray = np.zeros(_PLANE + 1, kind)
     present = np.flatnonzero(np.bincount(low, minlength=_PLANE + 1)[:_PLANE])
     table[present] = [value_of(chr(code)) for code in present.tolist()]
     values: np.ndarray = table[low]

@@ -154,7 +154,9 @@ def _stands_as_title(lines: Lines, behind: np.ndarray) -> np.ndarray:
 
 
 def _underlined(lines: Lines, code: np.ndarray, taken: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Titles with a line of one character below; the title is the paragraph above, of three lines at most. `taken`: bool [lines]."""
+    """Titles with a line of one character below; the title is the paragraph above, of three lines at most.
+
+    `taken`: bool [lines], those that are headings already."""
     firsts, lengths = lines.firsts, lines.lengths
     char = lines.code_at(firsts)
     changes = np.concatenate(([0], np.cumsum(lines.codes[1:] != lines.codes[:-1]), [0]))

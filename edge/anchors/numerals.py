@@ -1,4 +1,5 @@
-"""Numbers as headings write them: 3.2.1, IV, (c), 第三. Owns: their forms and values. Needs: nothing. Never: where they stand."""
+"""Numbers as headings write them: 3.2.1, IV, (c), 第三. Owns: their forms and values. Needs: nothing.
+Never: where they stand."""
 
 from __future__ import annotations
 

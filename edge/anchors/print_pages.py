@@ -16,11 +16,15 @@ _FORM_FEED = 0x0C
 _EDGE_LINES = 2  # lines at the top and the bottom of a page that may be furniture
 _REPEATS = 3  # pages that show the same line; and at least half of all
 _HEADER_CHARS = 120
+_WORD_CHARS = 30  # with a word for page in so few characters on average, it means something else
 _PAGE_CHARS = 100  # of pages with less text on average, none is furniture
 _EVEN_GAPS = 0.35  # standard deviation of the distances of page headers, in means: pages are about equally long
 _NUMBER = re.compile(r"\d+")
-_PAGE_NUMBER = re.compile(r"[-–—\[(|]?[ \t]{0,4}(?:page|p\.|seite|página|pág\.|第)?[ \t]{0,4}(\d{1,5})(?:[ \t]{0,2}(?:/|of|von|sur|de|页)?"
-                          r"[ \t]{0,2}\d{0,5})[ \t]{0,4}[-–—\])|页]?", re.I)  # fmt: skip
+_PAGE_NUMBER = re.compile(
+    r"[-–—\[(|]?[ \t]{0,4}(?:page|p\.|seite|página|pág\.|第)?[ \t]{0,4}\d{1,5}"
+    r"(?:[ \t]{0,2}(?:/|of|von|sur|de|页)?[ \t]{0,2}\d{0,5})[ \t]{0,4}[-–—\])|页]?",
+    re.I,
+)
 _LABELS = ("page", "Page", "PAGE", "Seite", "SEITE", "página", "Página", "pág.", "Pág.", "第")
 _LABELLED = re.compile(r"(?:page|seite|página|pág\.)[ \t]{1,3}(\d{1,5})\b|第[ \t]?(\d{1,5})[ \t]?页", re.I)
 
@@ -38,7 +42,7 @@ def find_print_pages(lines: Lines) -> PrintPages:
     if len(feeds):
         borders = lines.at(feeds + 1)
         if len(feeds) * _PAGE_CHARS < len(lines.codes):
-            _mark_repeats(lines, borders, furniture)
+            _mark_repeats(lines, np.concatenate(([0], borders, [len(furniture)])), furniture)
         begins = borders
     else:
         begins = _numbered_pages(lines, furniture)
@@ -99,7 +103,7 @@ def _labels(text: str) -> list[int]:
     """Where a word for page stands; none in a text that has more of them than pages."""
     begins: list[int] = []
     for word in _LABELS:
-        if text.count(word) * _PAGE_CHARS > len(text):
+        if text.count(word) * _WORD_CHARS > len(text):
             return []
         place = text.find(word)
         while place >= 0:

@@ -1,5 +1,5 @@
-"""What there is to say of one text: its anchors, sections, zones, and the KV memory it takes. Owns: TextReport. Needs: detect, zones,
-presets. Never: terminals, files.
+"""What there is to say of one text: its anchors, sections, zones, and the KV memory it takes. Owns: TextReport. Needs: detect,
+zones, presets. Never: terminals, files.
 
 Without a tokenizer tokens are estimated from characters, and whoever shows them says so.
 """
@@ -19,7 +19,7 @@ from edge.anchors.phrases import Phrases
 from edge.anchors.signals import MARKS, SIGNALS, signal_names
 from edge.anchors.zones import PageZones, plan_zones
 from edge.contract import PAGE_TOKENS, SEAL_TOKENS
-from edge.presets import PRESETS, Preset, paged_bytes
+from edge.presets import PRESETS, Preset, page_bytes, paged_bytes
 
 if TYPE_CHECKING:
     from edge.spec import ModelSpec
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 # Tokens of a character. Measured on 60,000 characters a language of manuals, SmolLM2 and Gemma 3: English 0.27 and 0.25, German
 # 0.40 and 0.27, French 0.35 and 0.26, Spanish 0.35 and 0.25, a Chinese character 2.0 and 0.8.
 _PER_CHARACTER, _PER_LETTER = 0.3, 0.8
+_TITLE_CHARS = 200  # of a heading that are looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,8 @@ def report_row(report: TextReport) -> dict[str, object]:
         ],
         "context": report.context,
         "memory": [
-            {"preset": row.preset, "bits": row.bits, "bytes": row.bytes, "smaller": round(row.smaller, 3)} for row in report.memory
+            {"preset": row.preset, "bits": row.bits, "bytes": row.bytes, "smaller": round(row.smaller, 3)}
+            for row in report.memory
         ],
     }  # fmt: skip
 
@@ -138,7 +140,8 @@ def _estimated_ends(text: str) -> np.ndarray:
 def _sections(text: str, anchors: Anchors, starts: np.ndarray, num_tokens: int) -> tuple[Section, ...]:
     """One for each anchor, and one for what stands in front of the first."""
     positions, tokens = anchors.positions.tolist(), starts.tolist()
-    titles = [_title(text[begin : min(end, begin + 200)]) for begin, end in zip(positions, anchors.ends.tolist(), strict=True)]
+    ends = anchors.ends.tolist()
+    titles = [_title(text[begin : min(end, begin + _TITLE_CHARS)]) for begin, end in zip(positions, ends, strict=True)]
     levels, signals = anchors.levels.tolist(), [signal_names(int(mask)) for mask in anchors.signals]
     if not positions or text[: positions[0]].strip():
         positions, tokens = [0, *positions], [0, *tokens]
@@ -165,11 +168,8 @@ def _pages(begin: int, end: int) -> tuple[int, int]:
 
 def _memory(spec: ModelSpec | None, context: int) -> tuple[PresetMemory, ...]:
     rows = []
-    whole = (
-        0
-        if spec is None
-        else -(-context // PAGE_TOKENS) * PAGE_TOKENS * len(spec.layers) * 4 * spec.num_kv_heads * spec.head_dim
-    )
+    pages = -(-context // PAGE_TOKENS)
+    whole = 0 if spec is None else pages * page_bytes(spec, len(spec.layers), PRESETS["exact"])
     for name, preset in PRESETS.items():
         size = None if spec is None else paged_bytes(spec, context, 1, preset)
         smaller = _smaller(preset, context) if size is None else whole / size

@@ -1,4 +1,5 @@
-"""Where sentences begin inside of lines. Owns: the rule. Needs: lines. Never: languages; a full stop and a space end a sentence."""
+"""Where sentences begin inside of lines. Owns: the rule. Needs: lines. Never: languages;
+a full stop and a space end a sentence."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ _MARKER = re.compile(
     re.M,
 )
 _SPEAKER = re.compile(
-    r"^[ \t]{0,3}(?:\*\*)?(User|Human|Assistant|System|AI|Bot|Benutzer|Nutzer|Assistent|Utilisateur|Assistante?|Usuario|Asistente"
-    r"|用户|助手|系统)(?:\*\*)?[ \t]?[:：]",
+    r"^[ \t]{0,3}(?:\*\*)?(User|Human|Assistant|System|AI|Bot|Benutzer|Nutzer|Assistent|Utilisateur|Assistante?"
+    r"|Usuario|Asistente|用户|助手|系统)(?:\*\*)?[ \t]?[:：]",
     re.M | re.I,
 )
 _TURNS_AT_LEAST = 3  # "System:" may also head a table; a chat has several turns of two speakers

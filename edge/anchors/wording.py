@@ -29,7 +29,9 @@ class Wording:
 
 
 def find_worded(lines: Lines, blocks: Blocks, phrases: Phrases, contents: np.ndarray) -> Wording:
-    """Phrases at the beginning of lines; in lines without end also at the beginning of sentences, where their numbers count on."""
+    """Phrases at the beginning of lines; in lines without end also of sentences, where their numbers count on.
+
+    `contents`: first characters of lines of a table of contents."""
     text = lines.text
     at: list[tuple[int, int, Phrase]] = []
     firsts, lasts = lines.firsts[blocks.lines], lines.lasts[blocks.lines]
@@ -51,8 +53,8 @@ def find_worded(lines: Lines, blocks: Blocks, phrases: Phrases, contents: np.nda
             match = phrases.match(text, int(begins[index])) if index not in headed else None
             if match is not None and _heads_line(lines, blocks, index, match):
                 headed.add(index)
-                end = min(int(lasts[index]), int(firsts[index]) + _HEADING_CHARS)
-                at.append((int(firsts[index]), max(end, match.end), match.phrase))
+                end = int(lasts[index]) if blocks.lengths[index] <= _TITLE_CHARS else match.end
+                at.append((int(firsts[index]), end, match.phrase))
     inside = sentence_begins(lines, blocks.lines[blocks.lengths > LONG_LINE])
     matches = [
         match

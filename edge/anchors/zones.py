@@ -1,5 +1,5 @@
-"""Which zone a page of KV memory is in, and which section. Owns: zones. Needs: contract. Never: formats; a policy gives a zone its
-precision.
+"""Which zone a page of KV memory is in, and which section. Owns: zones. Needs: contract. Never: formats; a policy gives a zone
+its precision.
 
     sink        the first page
     recent      pages that the next query reads unsealed: behind 128 * (t // 128 - 1), t tokens being there

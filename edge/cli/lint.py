@@ -29,7 +29,8 @@ LARGEST_TEXT = 16 << 20  # bytes; what looks at a text takes a hundred times its
               help="NAME.edge or another MODEL: its tokenizer and its bytes. Without one, tokens are estimated.")  # fmt: skip
 @context_option("the tokens of the text")
 @click.option("--anchor-window", type=click.IntRange(min=0),
-              help="Tokens around an anchor that are in its zone; 512 is the articles' rule.  [default: yaml/runtime/anchors.yaml]")  # fmt: skip
+              help="Tokens around an anchor in its zone, 512 in the articles.  [default: yaml/runtime/anchors.yaml]",
+)  # fmt: skip
 @click.option("--sections", type=click.IntRange(min=0), default=24, show_default=True, help="Sections to list at most.")
 @click.option("--png", type=click.Path(path_type=Path), help="Also draw the map into this file (matplotlib).")
 @offline_option()

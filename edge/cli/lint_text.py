@@ -114,7 +114,7 @@ def _memory(report: TextReport) -> str:
         rows.append([row.preset, f"{row.bits:g}", size, f"{row.smaller:.2f}x smaller" if row.smaller > 1.005 else "the same"])
     heading = f"memory at {report.context:,} tokens"
     if not report.exact:
-        heading += " of a model whose layers see everything; bytes need --package"
+        heading += ", every layer full; bytes need --package"
     return f"{heading}\n{format_table(rows, right=frozenset({1, 2}))}"
 
 

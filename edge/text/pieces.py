@@ -69,7 +69,8 @@ class BytePieces:
         symbols = [self._symbols[byte] for byte in data]
         places: Sequence[int] = range(len(data))
         if None in symbols:
-            # A byte that the vocabulary lacks (SmolLM2 lacks 21) is dropped and its neighbours merge, as in the model's tokenizer.
+            # A byte that the vocabulary lacks (SmolLM2 lacks 21) is dropped and its neighbours merge, as in the model's
+            # tokenizer.
             places = [place for place, symbol in enumerate(symbols) if symbol is not None]
         known = [symbol for symbol in symbols if symbol is not None]
         return [(token, begin) for token, begin, _ in merge_symbols(self._tables, known)], places

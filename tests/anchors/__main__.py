@@ -1,8 +1,8 @@
 """python tests/anchors FOLDER: precision and recall of every signal on labelled text in five languages.
 python tests/anchors --speed: seconds for a megabyte of text of every plain structure, the best of three.
 
-FOLDER holds the texts; what is missing there is fetched (Debian packages, one source distribution, one npm package; 110 MB). Needs
-markdown-it-py, apt-get, dpkg-deb, npm.
+FOLDER holds the texts; what is missing there is fetched (Debian packages, one source distribution, one npm package; 110 MB).
+Needs markdown-it-py, apt-get, dpkg-deb, npm.
 """
 
 from __future__ import annotations

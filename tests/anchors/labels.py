@@ -1,8 +1,8 @@
-"""Labels from marked-up text: where its headings are, and the same text without its marks. Owns: both readings of HTML and Markdown.
-Needs: html.parser, markdown-it-py. Never: anything of edge, so that the labels are another's opinion.
+"""Labels from marked-up text: where its headings are, and the same text without its marks. Owns: both readings of HTML and
+Markdown. Needs: html.parser, markdown-it-py. Never: anything of edge, so that the labels are another's opinion.
 
-Without marks a text is what a reader sees: blocks apart, items of lists with the bullet or the number that a browser draws, code as
-it is, cells of a table separated by tabs. A heading is then a block like any other.
+Without marks a text is what a reader sees: blocks apart, items of lists with the bullet or the number that a browser draws,
+code as it is, cells of a table separated by tabs. A heading is then a block like any other.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ _BLOCKS = _HEADINGS | {
 # What a web site puts around its pages. It is no text of the document, and a heading in it heads nothing.
 _NAVIGATION = re.compile(r"\b(?:navheader|navfooter|docnav|related|sphinxsidebar|footer|banner|headerlink|indexterm)\b")
 _VOID = {"br", "hr", "img", "input", "link", "meta", "area", "base", "col", "embed", "source", "track", "wbr"}
-_NUMBER = re.compile(r"^(?:\d+(?:\.\d+)*\.?|[A-Z](?:\.\d+)+\.?|(?:Kapitel|Chapter|Chapitre|Capítulo|Anhang|Appendix|Annexe|Apéndice)"
-                     r"\s+(?:\d+|[A-Z])\.?|第\s*\d+\s*章|附录\s*[A-Z]\.?)\s+")  # fmt: skip
+_NUMBER = re.compile(
+    r"^(?:\d+(?:\.\d+)*\.?|[A-Z](?:\.\d+)+\.?|第\s*\d+\s*章|附录\s*[A-Z]\.?"
+    r"|(?:Kapitel|Chapter|Chapitre|Capítulo|Anhang|Appendix|Annexe|Apéndice)\s+(?:\d+|[A-Z])\.?)\s+"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""The texts that anchors are measured on, and where they come from. Owns: the list, which part each is of, fetching. Needs: apt-get,
-dpkg-deb, pip. Never: labels.
+"""The texts that anchors are measured on, and where they come from. Owns: the list, which part each is of, fetching. Needs:
+apt-get, dpkg-deb, pip, npm. Never: labels.
 
-All are free: Debian's manuals (GPL-2 or later; the handbook also CC-BY-SA-3.0), Electron's documentation and FastAPI's (MIT). Rules
-and weights were chosen on the part `tuned` alone; `held out` has other authors, and other ways of writing headings.
+All are free: Debian's manuals (GPL-2 or later; the handbook also CC-BY-SA-3.0), Electron's documentation and FastAPI's (MIT).
+Rules and weights were chosen on the part `tuned` alone; `held out` has other authors, and other ways of writing headings.
 """
 
 from __future__ import annotations

@@ -17,10 +17,11 @@ from edge.anchors.detect import Anchors, find_anchors
 from edge.anchors.phrases import Phrases, load_phrases
 from edge.anchors.signals import DEEPEST, SIGNALS
 
-PIECES = st.sampled_from(
-    ["# a", "## b", "===", "---", "```", "1. x", "1.1 y", "2. z", "Section 3", "第三条", "<h1>t</h1>", "<!--", "-->", "\f", "User: a", "a b c.",
-     "Title", "\n", "\n\n", "\r\n", "\r", " ", "\t", "> ", "- ", "é", "😀", "\u202e", "\ufeff", "a" * 1200 + ". B"]
-)  # fmt: skip
+PIECES = st.sampled_from([
+    "# a", "## b", "===", "---", "```", "1. x", "1.1 y", "2. z", "Section 3", "第三条", "<h1>t</h1>", "<!--", "-->", "\f",
+    "User: a", "a b c.", "Title", "\n", "\n\n", "\r\n", "\r", " ", "\t", "> ", "- ", "é", "😀", "\u202e", "\ufeff",
+    "a" * 1200 + ". B",
+])  # fmt: skip
 ANY = st.lists(st.one_of(PIECES, st.text(st.characters(exclude_categories=("Cs",)), max_size=5)), max_size=30).map("".join)
 CONFIG, PHRASES = AnchorConfig.load(), load_phrases()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from itertools import pairwise
 
 import pytest
 
@@ -37,7 +38,7 @@ def test_sections_are_the_text_without_gaps(report: TextReport) -> None:
     borders = [section.characters for section in report.sections]
     assert borders[0][0] == 0 or not text[: borders[0][0]].strip()
     assert borders[-1][1] == len(text)
-    assert all(left[1] == right[0] for left, right in zip(borders, borders[1:], strict=False))
+    assert all(left[1] == right[0] for left, right in pairwise(borders))
     assert report.sections[-1].tokens[1] == report.num_tokens
     assert all(section.pages[1] <= len(report.zones.zones) for section in report.sections)
 

@@ -102,7 +102,8 @@ def test_contents_and_lists_are_no_headings(seen: Seen) -> None:
 
 
 def test_a_short_line_above_a_paragraph_is_a_title(seen: Seen) -> None:
-    text = f"A First Title\n\n{BODY}No title, since it ends here.\n\n{BODY}and no title\n\n{BODY}x = f(y)\n\n{BODY}Wozu das gut ist\n\n{BODY}"
+    lines = ("A First Title", "No title, since it ends here.", "and no title", "x = f(y)", "Wozu das gut ist")
+    text = "".join(f"{line}\n\n{BODY}" for line in lines)
     assert seen(text, "title") == ["A First Title", "Wozu das gut ist"]
 
 

@@ -44,7 +44,7 @@ def test_phrases_are_matched(text: str, language: str, domain: str, number: tupl
 
 
 @pytest.mark.parametrize(
-    "text", ["Sections are", "Introduction to sails", "article iv", "Sectional 3", "第三者", "appendix c", "Part of it"]
+    "text", ["Sections are", "Introduction to sails", "article iv", "Sectional 3", "第三者", "appendix c", "Part of"]
 )
 def test_what_only_looks_like_a_phrase_is_none(text: str, phrases: Phrases) -> None:
     assert phrases.match(text, 0) is None
@@ -61,7 +61,8 @@ def test_every_phrase_matches_itself(phrases: Phrases) -> None:
 
 
 def test_a_phrase_heads_a_line_and_not_a_sentence(seen: Callable[[str, str], list[str]]) -> None:
-    text = f"Section 1\n\n{BODY}**Section 2: Terms**\n\n{BODY}as is said in\nSection 3 of this text, which says more.\n\n{BODY}3. Introduction\n\n{BODY}"
+    sentence = "as is said in\nSection 3 of this text, which says more.\n\n"
+    text = f"Section 1\n\n{BODY}**Section 2: Terms**\n\n{BODY}{sentence}{BODY}3. Introduction\n\n{BODY}"
     assert [place[:11].strip("*") for place in seen(text, "wording")] == ["Section 1", "Section 2", "3. Introduc"]
 
 
@@ -79,19 +80,19 @@ def test_what_was_found_is_told_by_language_and_domain(anchors_of: Callable[[str
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [
-        ("language: X\nlegl: []\n", "x.yaml:2: Language: unknown key 'legl'. Did you mean 'legal'?"),
-        ("language: X\nlegal:\n  - {level: 1, titels: [a]}\n", "x.yaml:3: Language.legal[0]: unknown key 'titels'. Did you mean 'titles'?"),
-        ("language: X\nlegal:\n  - {level: 7}\n", "x.yaml:3: Language.legal[0]: level must be 1 to 6"),
-        ("language: X\nlegal:\n  - {level: 1, numbered: ['part {numbr}']}\n", "x.yaml:3: Language.legal[0]: 'part {numbr}': has at most"),
-        ("language: X\nlegal:\n  - {level: 1, titles: ['']}\n", "x.yaml:3: Language.legal[0]: '': a phrase has 1 to 80 characters"),
+    [  # what stands behind the name of the file
+        ("language: X\nlegl: []\n", ":2: Language: unknown key 'legl'. Did you mean 'legal'?"),
+        ("language: X\nlegal:\n  - {level: 1, titels: [a]}\n", ":3: Language.legal[0]: unknown key 'titels'. Did you"),
+        ("language: X\nlegal:\n  - {level: 7}\n", ":3: Language.legal[0]: level must be 1 to 6"),
+        ("language: X\nlegal:\n  - {level: 1, numbered: ['part {numbr}']}\n", ":3: Language.legal[0]: 'part {numbr}': has"),
+        ("language: X\nlegal:\n  - {level: 1, titles: ['']}\n", ":3: Language.legal[0]: '': a phrase has 1 to 80 characters"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_file_is_named_with_its_line(tmp_path: Path, text: str, says: str) -> None:
     (tmp_path / "x.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError) as caught:
         load_phrases(tmp_path)
-    assert says in str(caught.value)
+    assert f"{tmp_path / 'x.yaml'}{says}" in str(caught.value)
 
 
 def test_phrases_are_text_and_no_expressions(tmp_path: Path) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import unicodedata
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.text.located import _common_ends, _places_of
@@ -74,7 +75,7 @@ def test_places_of_normalised_text_rise_and_stay_inside(text: str) -> None:
         return
     for places in (_places_of(text, normalised), _common_ends(text, normalised)):
         assert len(places) == len(normalised)
-        assert all(left <= right for left, right in zip(places, places[1:], strict=False))
+        assert all(left <= right for left, right in pairwise(places))
         assert places[-1] >> 4 < len(text)
 
 
