@@ -23,6 +23,7 @@ _INDENT = 3  # spaces in front of a mark
 _RULE = 3  # characters of a line that is no title itself
 _TITLE_LINES = 3
 _RULES_AT_LEAST = 4  # characters of a reStructuredText underline that is no Markdown
+_LINK = re.compile(r"\]\((?:https?:|#|\.{0,2}/|mailto:)")
 _HEADING_TAG = re.compile(r"<h([1-6])(?=[\s>])[^<>]{0,1000}>", re.I)
 _HEADING_END = re.compile(r"</h[1-6]", re.I)
 _DOCUMENT = re.compile(
@@ -128,7 +129,8 @@ def _markdown_headings(lines: Lines, code: np.ndarray) -> Found:
     follows = lines.code_at(behind)
     is_atx = (levels > 0) & (levels <= _LEVELS) & ((behind >= lines.ends) | (follows == 0x20) | (follows == 0x09))
     is_atx &= ~code & (lines.lasts - begins <= _HEADING_CHARS)
-    if not _is_markdown(lines.text, levels[is_atx]):
+    only = bool((is_atx | lines.blank).all())
+    if not (only or _is_markdown(lines.text, levels[is_atx])):
         is_atx &= _stands_as_title(lines, behind)
     line = np.flatnonzero(is_atx)
     positions, ends, levels = begins[line], lines.lasts[line], levels[line]
@@ -142,7 +144,7 @@ def _markdown_headings(lines: Lines, code: np.ndarray) -> Found:
 
 def _is_markdown(text: str, levels: np.ndarray) -> bool:
     """Whether # means a heading here. In other text it begins comments and the commands of an administrator."""
-    return bool((levels > 1).any()) or any(mark in text for mark in ("```", "~~~", "](", "**"))
+    return bool((levels > 1).any()) or "```" in text or "~~~" in text or _LINK.search(text) is not None
 
 
 def _stands_as_title(lines: Lines, behind: np.ndarray) -> np.ndarray:

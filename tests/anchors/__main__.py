@@ -39,6 +39,7 @@ def main() -> None:
     if given.folder is None:
         arguments.error("which folder? Give one for the texts, or --speed")
     fetch(given.folder)
+    config, phrases = AnchorConfig.load(), load_phrases()
     tables: dict[str, Scores] = defaultdict(Scores)
     languages: dict[str, Scores] = defaultdict(Scores)
     sources: dict[str, Scores] = defaultdict(Scores)
@@ -50,12 +51,15 @@ def main() -> None:
         pages[key] += 1
         plain = plain_html if page.kind == "html" else plain_markdown
         marked = marked_html if page.kind == "html" else marked_markdown
-        tables[f"with {page.kind}"].add(marked(page.text))
-        for layout in _LAYOUTS:
-            tables[f"without markup, {layout}"].add(plain(page.text, layout))
-            tables[f"without markup and numbers, {layout}"].add(plain(page.text, layout, numbered=False))
-        languages[page.language].add(plain(page.text, "blocks"))
-        sources[page.source].add(plain(page.text, "blocks"))
+        texts = {f"with {page.kind}": marked(page.text)}
+        texts |= {f"without markup, {layout}": plain(page.text, layout) for layout in _LAYOUTS}
+        texts["without markup and numbers, blocks"] = plain(page.text, "blocks", numbered=False)
+        for name, labelled in texts.items():
+            anchors = find_anchors(labelled.text, config, phrases)
+            tables[name].add(labelled, anchors)
+            if name == "without markup, blocks":
+                languages[page.language].add(labelled, anchors)
+                sources[page.source].add(labelled, anchors)
     rows = {name: _rows(scores) for name, scores in tables.items()}
     rows |= {f"without markup, blocks: {name}": _rows(languages[name]) for name in LANGUAGES}
     rows |= {f"without markup, blocks: {name}": _rows(scores) for name, scores in sources.items()}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from html.parser import HTMLParser
 from typing import Literal
 
@@ -48,8 +49,7 @@ class _Block:
 
 def marked_html(text: str) -> Labelled:
     """The tags of its headings."""
-    reader = _Reader(text)
-    return Labelled(text, tuple(reader.heading_tags))
+    return Labelled(text, tuple(_read(text).heading_tags))
 
 
 def marked_markdown(text: str) -> Labelled:
@@ -67,15 +67,25 @@ def marked_markdown(text: str) -> Labelled:
 
 def plain_html(text: str, layout: Layout, numbered: bool = True) -> Labelled:
     """HTML without tags."""
-    return _plain(_Reader(text).blocks, layout, numbered)
+    return _plain(_read(text).blocks, layout, numbered)
 
 
 def plain_markdown(text: str, layout: Layout, numbered: bool = True) -> Labelled:
     """Markdown without marks: as HTML, without tags."""
+    return plain_html(_rendered(text), layout, numbered)
+
+
+@lru_cache(maxsize=1)
+def _read(text: str) -> _Reader:
+    return _Reader(text)
+
+
+@lru_cache(maxsize=1)
+def _rendered(text: str) -> str:
     from markdown_it import MarkdownIt
 
     body = re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.S)
-    return plain_html(MarkdownIt("commonmark").enable("table").render(body), layout, numbered)
+    return MarkdownIt("commonmark").enable("table").render(body)
 
 
 def _markdown(text: str) -> list:

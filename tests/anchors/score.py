@@ -46,12 +46,9 @@ class Scores:
 
     def __init__(self) -> None:
         self.by_name: dict[str, Score] = defaultdict(Score)
-        self.characters = 0
-        self._config, self._phrases = AnchorConfig.load(), load_phrases()
 
-    def add(self, labelled: Labelled) -> Anchors:
-        """A hit is a signal at the very character at which a heading begins; `statistics near` allows a paragraph off."""
-        anchors = find_anchors(labelled.text, self._config, self._phrases)
+    def add(self, labelled: Labelled, anchors: Anchors) -> None:
+        """A hit is a signal at the very character at which a heading begins; a row of statistics allows a paragraph off."""
         labels = np.array(labelled.headings, np.int64)
         for name, places in zip(SIGNALS, anchors.places, strict=True):
             self.by_name[name].add(places.positions, labels)
@@ -69,5 +66,8 @@ class Scores:
             self.by_name[f"mark {name}"].add(marks, labels)
         self.by_name["headings"].add(anchors.positions[anchors.levels < DEEPEST], labels)
         self.by_name["all anchors"].add(anchors.positions, labels)
-        self.characters += len(labelled.text)
-        return anchors
+
+
+def anchors_of(labelled: Labelled) -> Anchors:
+    """With the shipped numbers and phrases."""
+    return find_anchors(labelled.text, AnchorConfig.load(), load_phrases())

@@ -87,14 +87,14 @@ def read_pages(folder: Path) -> Iterator[Page]:
 
 
 def _fastapi(folder: Path) -> Iterator[Page]:
-    """Markdown; the tutorial is of the tuned part, all else is held out."""
+    """Markdown; the tutorial and the page in tests/fixtures are of the tuned part, all else is held out."""
     with tarfile.open(next(folder.glob("fastapi-*.tar.gz"))) as archive:
         for member in sorted(archive.getmembers(), key=lambda each: each.name):
             found = re.fullmatch(r"[^/]+/docs/(en|de|fr|es|zh)/docs/(.+)\.md", member.name)
             file = archive.extractfile(member) if found else None
             if found is None or file is None or found[2] == "release-notes":
                 continue
-            part: Part = "tuned" if found[2].startswith("tutorial/") else "held out"
+            part: Part = "tuned" if found[2].startswith("tutorial/") or found[2] == "features" else "held out"
             yield Page("fastapi", found[1], part, "markdown", file.read().decode("utf-8"))
 
 
