@@ -10,8 +10,9 @@ from edge.anchors.lines import LETTER, LOWER, SPACE, UPPER, Lines
 
 _BULLETS = "-*+•·‣▪◦●–—"
 _SENTENCE_ENDS = ".!?。！？…؟۔:：;；"
+_QUESTIONS = "?？؟"
 _LONG = 80  # characters of a line that is text, not a title
-_SENTENCE_WORDS, _SENTENCE_CHARS, _SENTENCE_LETTERS = 4, 12, 6  # of what ends as one; the last in scripts of Chinese
+_SENTENCE_WORDS, _SENTENCE_CHARS, _SENTENCE_LETTERS = 3, 12, 6  # of what ends as one; the last in scripts of Chinese
 _NUMBER_CHARS = 8  # of a number in front of a title, and the tab behind it
 _LONG_LETTERS = 40  # the same in scripts of Chinese
 
@@ -58,10 +59,12 @@ def find_blocks(lines: Lines, hidden: np.ndarray) -> Blocks:
     first, second = lines.code_at(lines.firsts[own]), lines.code_at(lines.firsts[own] + 1)
     spaced_second = (second == 0x20) | (second == 0x09) | (second == 0xA0) | (second == 0x3000)
     bullet = np.isin(first, [ord(char) for char in _BULLETS]) & spaced_second
-    ended = np.isin(lines.code_at(lines.lasts[own] - 1), [ord(char) for char in _SENTENCE_ENDS])
+    last = lines.code_at(lines.lasts[own] - 1)
+    ended = np.isin(last, [ord(char) for char in _SENTENCE_ENDS])
     long = lengths >= np.where(ideographic, _LONG_LETTERS, _LONG)
     # A paragraph: a long line, several lines together, or a sentence.
-    sentence = ended & ((words >= _SENTENCE_WORDS) & (cased + letters > _SENTENCE_CHARS) | (letters >= _SENTENCE_LETTERS))
+    # A question by itself may be a heading, or one of many in a table of contents.
+    sentence = ended & ~np.isin(last, [ord(char) for char in _QUESTIONS]) & ((words >= _SENTENCE_WORDS) & (cased + letters > _SENTENCE_CHARS) | (letters >= _SENTENCE_LETTERS))
     body = ~bullet & (long | (~gap_below & ~_next(gap_below & gap_above)) | sentence) if len(own) else bullet
     return Blocks(own, gap_above, gap_below, lengths, ideographic, bullet, ended, body, tabular, words, large_words)
 

@@ -87,11 +87,15 @@ def _candidates(lines: Lines, blocks: Blocks) -> np.ndarray:
 
 
 def _in_dense_run(blocks: Blocks, places: np.ndarray) -> np.ndarray:
-    """Whether a candidate stands in a run of short ones with no other line between."""
+    """Whether a candidate stands in a run of short ones with no other line between, and no text below it."""
     short = (blocks.lengths[places] <= _MOST_CHARS) & ~blocks.body[places]
     starts_run = np.append(True, (np.diff(places) > 1) | ~short[1:] | ~short[:-1])[: len(places)]
     run = np.cumsum(starts_run) - 1
-    return (np.bincount(run)[run] >= _DENSE_RUN) & short if len(places) else short
+    if not len(places):
+        return short
+    below = np.minimum(places + 1, len(blocks.lines) - 1)
+    headed = blocks.body[below] & np.append(np.diff(places) > 1, True)
+    return (np.bincount(run)[run] >= _DENSE_RUN) & short & ~headed
 
 
 def _in_contents(places: np.ndarray, parsed: list[tuple[_Number, ...]]) -> np.ndarray:

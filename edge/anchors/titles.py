@@ -11,9 +11,10 @@ from edge.anchors.lines import DIGIT, LETTER, LOWER, UPPER, Lines
 
 _MOST_CHARS, _MOST_LETTERS = 90, 32  # of a title; the second in scripts without spaces
 _MOST_WORDS = 14
-_NOT_LAST = ".,;:!…。，；：！、)"  # a title ends with none of these; a question may be one
-_NOT_IN = "{}=;<>|\\$@~^_[]"  # of code, paths and tables
+_NOT_LAST = ".,;:!…。，；：！、"  # a title ends with none of these; a question may be one
+_NOT_IN = "{}=;<>|\\$@~^[]"  # of code, paths and tables
 _OPENERS = "\"'«“„¿¡(‘「『《【"
+_PICTURES, _SYMBOLS = 0x1F000, range(0x2600, 0x27C0)  # emoji
 _STACK = 3  # titles one above the other: chapter, section, subsection
 _TITLE_LEVEL = 3  # nothing tells the level of a title without mark and number
 
@@ -39,9 +40,13 @@ def find_titles(lines: Lines, blocks: Blocks, contents: np.ndarray) -> Found:
     letters = lines.counts((classes == UPPER) | (classes == LOWER) | (classes == LETTER))[own]
     digits = lines.counts(classes == DIGIT)[own]
     code = lines.counts(np.isin(lines.codes, _codes(_NOT_IN)))[own]
+    # A bracket may end a title, but not a call, nor a word by itself; no title ends with a picture.
+    call = (last == ord(")")) & ((lines.code_at(lines.lasts[own] - 2) == ord("(")) | (blocks.words < 2))
+    picture = (last >= _PICTURES) | (last >= _SYMBOLS.start) & (last < _SYMBOLS.stop)
+    name = (blocks.words < 2) & (lines.counts(lines.codes == ord("_"))[own] > 0) & ~blocks.ideographic
     candidate = (
         apart & is_short & begins_large & ~blocks.bullet & ~np.isin(last, _codes(_NOT_LAST)) & (code == 0)
-        & (letters >= 2) & (letters > digits) & ~blocks.tabular & ~np.isin(first, contents, kind="sort")
+        & (letters >= 2) & (letters > digits) & ~blocks.tabular & ~(call | picture | name) & ~np.isin(first, contents, kind="sort")
     )  # fmt: skip
     follows = np.append((blocks.body | blocks.bullet | (code > 0))[1:], False)
     title = candidate & follows

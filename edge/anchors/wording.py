@@ -19,7 +19,7 @@ _DIGITS, _LETTERS, _ROMANS, _NUMBER_CHARS, _SPACES = "0123456789.)、:", "ABCDEF
 _DENSE_CHARS = 25  # a text with more such lines than one in so many characters is a table
 _TITLE_CHARS = 120  # of a line that is a heading as a whole
 _HEADING_CHARS = 90  # of a heading that a paragraph follows on the same line
-_SEPARATORS = ".:：—–-)］]】*_、，"  # behind the number of a heading that goes on
+_SEPARATORS = ".:：—–-)］]】*_、"  # behind the number of a heading that goes on
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,7 +167,7 @@ class _Reader(HTMLParser):
             line, column = self.getpos()
             self.heading_tags.append(self._starts[line - 1] + column)
         if self._navigation or tag == "nav" or _NAVIGATION.search(dict(attrs).get("class") or dict(attrs).get("id") or ""):
-            if not self._navigation:
+            if not self._navigation and tag in _BLOCKS:
                 self._flush()
             self._navigation += tag not in _VOID
             return
