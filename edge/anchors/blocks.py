@@ -10,7 +10,7 @@ from edge.anchors.lines import LETTER, LOWER, SPACE, UPPER, Lines
 
 _BULLETS = "-*+•·‣▪◦●–—"
 _SENTENCE_ENDS = ".!?。！？…؟۔:：;；"
-_QUESTIONS = "?？؟"
+_QUESTIONS, _CALLS = "?？؟", "?？؟!！…"
 _LONG = 80  # characters of a line that is text, not a title
 _SENTENCE_WORDS, _SENTENCE_CHARS, _SENTENCE_LETTERS = 3, 12, 6  # of what ends as one; the last in scripts of Chinese
 _NUMBER_CHARS = 8  # of a number in front of a title, and the tab behind it
@@ -29,6 +29,7 @@ class Blocks:
     bullet: np.ndarray  # bool: begins with the mark of a list
     ended: np.ndarray  # bool: its last character ends a sentence or announces something
     body: np.ndarray  # bool: text of a paragraph
+    told: np.ndarray  # bool: a statement, rather than a question or words without an end
     tabular: np.ndarray  # bool: has a tab behind its beginning: a row of a table
     words: np.ndarray  # int64, runs of visible characters
     large_words: np.ndarray  # int64, those that begin with a large letter
@@ -63,10 +64,15 @@ def find_blocks(lines: Lines, hidden: np.ndarray) -> Blocks:
     ended = np.isin(last, [ord(char) for char in _SENTENCE_ENDS])
     long = lengths >= np.where(ideographic, _LONG_LETTERS, _LONG)
     # A paragraph: a long line, several lines together, or a sentence.
+    told = ended & ~np.isin(last, [ord(char) for char in _CALLS])
     # A question by itself may be a heading, or one of many in a table of contents.
-    sentence = ended & ~np.isin(last, [ord(char) for char in _QUESTIONS]) & ((words >= _SENTENCE_WORDS) & (cased + letters > _SENTENCE_CHARS) | (letters >= _SENTENCE_LETTERS))
+    sentence = (
+        ended
+        & ~np.isin(last, [ord(char) for char in _QUESTIONS])
+        & ((words >= _SENTENCE_WORDS) & (cased + letters > _SENTENCE_CHARS) | (letters >= _SENTENCE_LETTERS))
+    )
     body = ~bullet & (long | (~gap_below & ~_next(gap_below & gap_above)) | sentence) if len(own) else bullet
-    return Blocks(own, gap_above, gap_below, lengths, ideographic, bullet, ended, body, tabular, words, large_words)
+    return Blocks(own, gap_above, gap_below, lengths, ideographic, bullet, ended, body, told, tabular, words, large_words)
 
 
 def _next(values: np.ndarray) -> np.ndarray:

@@ -60,7 +60,7 @@ def find_numbered(lines: Lines, blocks: Blocks) -> Numbering:
     if len(kept) * _DENSE_CHARS > len(lines.codes) + _DENSE_CHARS * 16:
         return Numbering(NOTHING, firsts, firsts[dense])
     parsed = [_parse(lines.text, int(begin)) for begin in lines.firsts[blocks.lines[kept]]]
-    listed = _in_contents(kept, parsed)
+    listed = _in_contents(kept, parsed, np.isin(kept - 1, places[dense]))
     chosen = _chosen(parsed, _can_head(lines, blocks, kept, parsed) & ~listed)
     positions, ends, levels = [], [], []
     for index, number in chosen:
@@ -88,7 +88,7 @@ def _candidates(lines: Lines, blocks: Blocks) -> np.ndarray:
 
 def _in_dense_run(blocks: Blocks, places: np.ndarray) -> np.ndarray:
     """Whether a candidate stands in a run of short ones with no other line between, and no text below it."""
-    short = (blocks.lengths[places] <= _MOST_CHARS) & ~blocks.body[places]
+    short = (blocks.lengths[places] <= _MOST_CHARS) & ~blocks.told[places]
     starts_run = np.append(True, (np.diff(places) > 1) | ~short[1:] | ~short[:-1])[: len(places)]
     run = np.cumsum(starts_run) - 1
     if not len(places):
@@ -98,8 +98,9 @@ def _in_dense_run(blocks: Blocks, places: np.ndarray) -> np.ndarray:
     return (np.bincount(run)[run] >= _DENSE_RUN) & short & ~headed
 
 
-def _in_contents(places: np.ndarray, parsed: list[tuple[_Number, ...]]) -> np.ndarray:
-    """bool [places]: one of several lines together whose numbers come again further down, above their text."""
+def _in_contents(places: np.ndarray, parsed: list[tuple[_Number, ...]], below_dense: np.ndarray) -> np.ndarray:
+    """bool [places]: one of several lines together whose numbers come again further down, above their text; `below_dense`: the
+    line above is of a run that was dense."""
     last = {(number.style, number.parts): index for index, numbers in enumerate(parsed) for number in numbers}
     again = np.array(
         [any(last[number.style, number.parts] > i for number in numbers) for i, numbers in enumerate(parsed)], bool
@@ -107,7 +108,7 @@ def _in_contents(places: np.ndarray, parsed: list[tuple[_Number, ...]]) -> np.nd
     if not len(places):
         return again
     run = np.cumsum(np.append(True, np.diff(places) > 1)) - 1
-    return again & (np.bincount(run, again)[run] >= _CONTENTS_RUN)
+    return again & ((np.bincount(run, again)[run] >= _CONTENTS_RUN) | below_dense)
 
 
 def _parse(text: str, begin: int) -> tuple[_Number, ...]:

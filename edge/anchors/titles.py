@@ -40,8 +40,9 @@ def find_titles(lines: Lines, blocks: Blocks, contents: np.ndarray) -> Found:
     letters = lines.counts((classes == UPPER) | (classes == LOWER) | (classes == LETTER))[own]
     digits = lines.counts(classes == DIGIT)[own]
     code = lines.counts(np.isin(lines.codes, _codes(_NOT_IN)))[own]
-    # A bracket may end a title, but not a call, nor a word by itself; no title ends with a picture.
-    call = (last == ord(")")) & ((lines.code_at(lines.lasts[own] - 2) == ord("(")) | (blocks.words < 2))
+    # A bracket may end a title, but not a call, a word by itself, or a remark; no title ends with a picture.
+    bare = (lines.code_at(lines.lasts[own] - 2) == ord("(")) | (blocks.words < 2) | (lines.code_at(first) == ord("("))
+    call = (last == ord(")")) & bare
     picture = (last >= _PICTURES) | (last >= _SYMBOLS.start) & (last < _SYMBOLS.stop)
     name = (blocks.words < 2) & (lines.counts(lines.codes == ord("_"))[own] > 0) & ~blocks.ideographic
     candidate = (
