@@ -26,6 +26,7 @@ _MOST_PARAGRAPHS = 6000  # that are compared; of more, neighbours are joined
 _CHUNK = 2048  # paragraphs at once: what is held stays at some megabytes
 _PRIMES = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x27D4EB2F165667C5, 0x85EBCA77C2B2AE63,
                     0xD6E8FEB86659FD93], np.uint64)  # fmt: skip
+_LEAST_DEPTH = 0.05  # below, two cosines differ by chance
 _HEADING_LINES = 3  # above a paragraph: they belong to it
 
 
@@ -55,7 +56,7 @@ def find_breaks(lines: Lines, blocks: Blocks, *, depth_words: int, paragraph_wor
     cut = depths.mean() - factor * depths.std()
     padded = np.pad(depths, 2, constant_values=-1.0)
     highest = np.max([padded[shift : shift + len(depths)] for shift in (0, 1, 3, 4)], axis=0)
-    chosen = np.flatnonzero((depths > cut) & (depths > 0.0) & (depths >= highest))
+    chosen = np.flatnonzero((depths > np.maximum(cut, _LEAST_DEPTH)) & (depths >= highest))
     positions = _with_headings(lines, blocks, starts[1:][chosen])
     positions, order = np.unique(positions, return_index=True)
     return Breaks(positions, depths[chosen][order])

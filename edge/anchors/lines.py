@@ -50,8 +50,9 @@ class Lines:
 
     def counts(self, wanted: np.ndarray) -> np.ndarray:
         """int64 [lines]: how many of a line's characters are `wanted` (bool [characters])."""
-        sums = np.concatenate(([0], np.cumsum(wanted, dtype=np.int64)))
-        return sums[self.ends] - sums[self.starts]
+        sums = np.zeros(len(wanted) + 1, np.int32)  # texts are shorter than 2 ** 31
+        np.cumsum(wanted, dtype=np.int32, out=sums[1:])
+        return (sums[self.ends] - sums[self.starts]).astype(np.int64)
 
     def code_at(self, positions: np.ndarray) -> np.ndarray:
         """uint32 [positions]: the characters there; 0 outside of the text."""

@@ -47,7 +47,8 @@ def find_titles(lines: Lines, blocks: Blocks, contents: np.ndarray) -> Found:
     name = (blocks.words < 2) & (lines.counts(lines.codes == ord("_"))[own] > 0) & ~blocks.ideographic
     candidate = (
         apart & is_short & begins_large & ~blocks.bullet & ~np.isin(last, _codes(_NOT_LAST)) & (code == 0)
-        & (letters >= 2) & (letters > digits) & ~blocks.tabular & ~(call | picture | name) & ~np.isin(first, contents, kind="sort")
+        & (letters >= 2) & (letters > digits) & ~blocks.tabular & ~(call | picture | name)
+        & ~np.isin(first, contents, kind="sort")
     )  # fmt: skip
     follows = np.append((blocks.body | blocks.bullet | (code > 0))[1:], False)
     title = candidate & follows

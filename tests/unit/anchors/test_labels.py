@@ -1,4 +1,4 @@
-"""Anchors against labels of another's reader, on a page in five languages; `python tests/anchors FOLDER` measures on 1,000 pages."""
+"""Anchors against labels of another's reader, on a page in five languages; `python tests/anchors FOLDER` has 1,000 more."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from labels import Labelled, marked_html, marked_markdown, plain_html, plain_mar
 from score import Score, Scores, anchors_of
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "anchors"
-PAGES = {path.name.split(".")[1]: path.read_text(encoding="utf-8") for path in sorted(FIXTURES.glob("*.md"))}
+PAGES = {path.name.split(".")[1]: path.read_text(encoding="utf-8") for path in sorted(FIXTURES.glob("features.*.txt"))}
 HTML = """<html><head><title>t</title></head><body><div class="navheader"><h3>Navigation</h3></div><h1>One &amp; all</h1>
-<p>A paragraph.</p><ol><li>first</li><li><p>second</p></li></ol><pre>x\n\ny</pre><h2><a id="b"></a>2.1. Two</h2><p>End.</p></body>"""
+<p>A paragraph.</p><ol><li>first</li><li><p>second</p></li></ol><pre>x\n\ny</pre>
+<h2><a id="b"></a>2.1. Two</h2><p>End.</p></body>"""
 
 
 def score(labelled: Labelled, name: str = "headings") -> Score:
