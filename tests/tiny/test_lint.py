@@ -116,4 +116,4 @@ def test_without_matplotlib_a_picture_is_refused_in_one_line(edge_command: list[
         "import importlib.util as u; find = u.find_spec; u.find_spec = lambda n, *a: find(n, *a) if n != 'matplotlib' else None"
     )
     hidden = Edge([*python, f"{hide}; {code}"])
-    assert "--png needs matplotlib: pip install 'edge-zero[bench]'" in hidden.refuse("lint", manual, "--png", "x.png")
+    assert "--png needs matplotlib: ./install.sh --with bench" in hidden.refuse("lint", manual, "--png", "x.png")
