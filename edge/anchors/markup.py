@@ -68,7 +68,7 @@ def _fenced_spans(text: str) -> list[tuple[int, int]]:
     for match in _FENCE.finditer(text) if "```" in text or "~~~" in text else ():
         fence, rest = match[1], match[2]
         if opened is None:
-            if fence[0] == "~" or "`" not in rest:
+            if "`" not in rest if fence[0] == "`" else rest.strip() or not _underlines(text, match.start(), len(fence)):
                 opened = (match.start(), fence)
         elif fence[0] == opened[1][0] and len(fence) >= len(opened[1]) and not rest.strip():
             spans.append((opened[0], match.end()))
@@ -76,6 +76,12 @@ def _fenced_spans(text: str) -> list[tuple[int, int]]:
     if opened is not None:
         spans.append((opened[0], len(text)))
     return spans
+
+
+def _underlines(text: str, begin: int, length: int) -> bool:
+    """Whether a line of `length` tildes stands below a title: an underline of reStructuredText, and no fence."""
+    above = text[text.rfind("\n", 0, max(begin - 1, 0)) + 1 : max(begin - 1, 0)].strip()
+    return 0 < len(above) <= length
 
 
 def _hidden_spans(text: str) -> list[tuple[int, int]]:
@@ -165,7 +171,10 @@ def _underlined(lines: Lines, code: np.ndarray, taken: np.ndarray) -> tuple[np.n
     visible = ~lines.blank
     uniform = visible & (changes[np.maximum(lines.lasts - 1, 0)] == changes[np.minimum(firsts, len(lines.codes))])
     is_rule = uniform & (firsts - lines.starts <= _INDENT) & np.isin(char, [ord(each) for each in _UNDERLINES]) & ~code
-    title = visible & ~code & ~taken & ~_is_marked(lines, char) & ~(uniform & (lengths >= _RULE) & is_rule)
+    marked, item = _marks(lines, char)
+    # "1. Scope" above a line as long as itself is the title of a chapter, and no item.
+    chapter = item & np.append(is_rule[1:] & (lengths[1:] == lengths[:-1]), False)
+    title = visible & ~code & ~taken & ~marked & ~(item & ~chapter) & ~(uniform & (lengths >= _RULE) & is_rule)
     title &= ~(is_rule & np.append(False, title[:-1]))
     markdown = (char == ord("=")) | (char == ord("-"))
     under = np.flatnonzero(is_rule & np.append(False, title[:-1]))
@@ -178,12 +187,20 @@ def _underlined(lines: Lines, code: np.ndarray, taken: np.ndarray) -> tuple[np.n
     # One or two hyphens below a paragraph of several lines: an empty item.
     keep = (lines.lasts[above] - firsts[top] <= _HEADING_CHARS) & ~((lengths[under] < _RULE) & (top != above))
     under, above, top = under[keep], above[keep], top[keep]
-    levels = np.where(char[under] == ord("="), 1, np.where(char[under] == ord("-"), 2, 3)).astype(np.int8)
-    return firsts[top], lines.lasts[above], levels
+    return firsts[top], lines.lasts[above], _underline_levels(char[under])
 
 
-def _is_marked(lines: Lines, char: np.ndarray) -> np.ndarray:
-    """bool [lines]: begins as a heading, a quotation, a table, or the item of a list does."""
+def _underline_levels(chars: np.ndarray) -> np.ndarray:
+    """int8: = and - are Markdown's; where there are others too, levels are in the order in which a text uses them first."""
+    kinds, first = np.unique(chars, return_index=True)
+    if np.isin(kinds, [ord("="), ord("-")]).all():
+        return np.where(chars == ord("="), 1, 2).astype(np.int8)
+    ranks = np.argsort(np.argsort(first))
+    return np.minimum(ranks[np.searchsorted(kinds, chars)] + 1, _LEVELS).astype(np.int8)
+
+
+def _marks(lines: Lines, char: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """bool [lines], twice: begins as a heading, a quotation, a table or a bullet does; as a numbered item."""
     second, third = lines.code_at(lines.firsts + 1), lines.code_at(lines.firsts + 2)
     space = (0x20, 0x09)
     bullet = np.isin(char, [ord(each) for each in "-+*"]) & np.isin(second, space)
@@ -192,7 +209,7 @@ def _is_marked(lines: Lines, char: np.ndarray) -> np.ndarray:
     item = is_digit & (
         (np.isin(second, close) & np.isin(third, space)) | ((second >= 0x30) & (second <= 0x39) & np.isin(third, close))
     )
-    return np.isin(char, [ord(each) for each in "#>|"]) | bullet | item
+    return np.isin(char, [ord(each) for each in "#>|"]) | bullet, item
 
 
 def _html_headings(lines: Lines, hidden: list[tuple[int, int]]) -> Found:

@@ -42,6 +42,12 @@ def test_headings_of_markdown_have_their_levels(headings: Headings) -> None:
     assert headings(text) == [(1, "# One"), (2, "## Two ##"), (1, "Three"), (2, "Four"), (6, "###### Six")]
 
 
+def test_underlines_of_restructured_text_are_no_fences_and_have_levels_in_their_order(headings: Headings) -> None:
+    parts = ("1. Ships\n********\n\n", "Sails\n=====\n\n", "Ropes\n~~~~~\n\n", "Masts\n=====\n\n")
+    text = "".join(part + BODY for part in parts) + "Too Short\n~~~~\n\n# hidden\n"
+    assert headings(text) == [(1, "1. Ships"), (2, "Sails"), (3, "Ropes"), (2, "Masts")]
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -50,6 +56,7 @@ def test_headings_of_markdown_have_their_levels(headings: Headings) -> None:
         "## A\n\n    # indented code\n\n## B\n",
         "## A\n\n<!--\n# hidden\n-->\n\n## B\n",
         "---\ntitle: x\n---\n\n## A\n\n#hash\n\n####### seven\n\n## B\n",
+        "## A\n\n1. item\n---\n\n## B\n",
         "## A\n\n| a |\n|---|\n| b |\n\n- item\n---\n\n## B\n",
     ],
 )
