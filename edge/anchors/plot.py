@@ -20,15 +20,19 @@ _TITLE_CHARS = 60
 _MORE_FONTS = ("Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "Noto Sans Arabic")
 
 
-def plot_reports(reports: Sequence[TextReport], path: Path) -> None:
-    """A strip of pages by zone for each text, sections by level below it, and the titles of the highest."""
+def plot_reports(reports: Sequence[TextReport], path: Path) -> int:
+    """A strip of pages by zone for each text, sections by level below it, and the titles of the highest.
+
+    Returns how many characters no font here has: a box stands for each in the picture.
+    """
     from matplotlib import font_manager, rc_context
 
     installed = set(font_manager.get_font_names())
     fonts = ["DejaVu Sans", *(name for name in _MORE_FONTS if name in installed)]
-    with rc_context({"font.family": fonts}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a box stands for it in the picture
+    with rc_context({"font.family": fonts}), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         _plot(reports, path)
+    return len({str(warning.message) for warning in caught if str(warning.message).startswith("Glyph ")})
 
 
 def _plot(reports: Sequence[TextReport], path: Path) -> None:

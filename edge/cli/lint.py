@@ -79,7 +79,12 @@ def command(
     if png is not None:
         from edge.anchors.plot import plot_reports
 
-        plot_reports(reports, png)
+        if missing := plot_reports(reports, png):
+            click.echo(
+                f"edge: {png}: no font here has {missing} of its characters, boxes stand for them. Install one: fonts-noto-cjk "
+                "for Chinese",
+                err=True,
+            )
 
 
 def _read(name: str) -> str:
