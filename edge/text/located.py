@@ -36,12 +36,12 @@ class LocatedIds:
         found: np.ndarray = np.maximum(np.searchsorted(self.places, wanted, side="right") - 1, 0)
         return found
 
-    def behind(self, count: int, token_id: int | None) -> LocatedIds:
-        """With `count` times `token_id` in front."""
-        if not count:
-            return self
-        assert count == 1 and token_id is not None, "a BOS stands in front once"
-        return LocatedIds([token_id, *self.ids], np.concatenate((np.zeros(1, np.int64), self.places)))
+    def framed(self, ids: list[int]) -> LocatedIds:
+        """The same as `ids`, which differ by the BOS in front: there is one more, or there are fewer."""
+        more = len(ids) - len(self.ids)
+        assert more <= 1, "a BOS stands in front once"
+        places = self.places[-more:] if more <= 0 else np.concatenate((np.zeros(1, np.int64), self.places))
+        return LocatedIds(ids, places)
 
 
 class Located:

@@ -119,27 +119,42 @@ class Tokenizer:
 
     def encode_located(self, text: str, *, specials: bool) -> LocatedIds:
         """`encode`, and where in `text` each token begins; the ids are the same."""
-        from edge.text.located import Located
-
         check_text(text, "text")
-        located = Located()
-        starts = follows_special = True
-        for fragment, begin in (self._special if specials else self._plain).locate(text):
-            if isinstance(fragment, int):
-                located.add(fragment, begin, 0)
-            else:
-                normalised = self._normalised(fragment)
-                prefix = _wants_space(self.config.space_prefix, normalised, starts, follows_special)
-                located.enter(begin, fragment, normalised, " " if prefix else "")
-                for piece in self._pieces.split(" " + normalised if prefix else normalised):
-                    located.extend(self._pieces.located(piece), len(piece))
-            starts, follows_special = False, isinstance(fragment, int)
-        return located.finish()
+        return self._encode_located((self._special if specials else self._plain).locate(text))
 
     def encode_prompt_located(self, text: str) -> LocatedIds:
         """`encode_prompt`, and where in `text` each token begins; BOS begins where the text does."""
         located = self.encode_located(text, specials=False)
-        return located.behind(len(self.frame(located.ids)) - len(located.ids), self.config.bos_token_id)
+        return located.framed(self.frame(located.ids))
+
+    def encode_chat_located(self, chat: RenderedChat) -> LocatedIds:
+        """`encode_chat` from the start, and where in `chat.text` each token begins."""
+        fragments: list[tuple[str | int, int]] = []
+        for part, begin in self._special.locate(chat.marked):
+            if isinstance(part, int):
+                fragments.append((part, begin))
+            else:  # a mark stands for one character, so that both texts are equally long
+                fragments.extend((inner, begin + place) for inner, place in self._plain.locate(chat.restore(part)))
+        located = self._encode_located(fragments)
+        return located.framed(self.frame(located.ids))
+
+    def _encode_located(self, fragments: Iterable[tuple[str | int, int]]) -> LocatedIds:
+        """`_encode` of fragments with the characters at which they begin."""
+        from edge.text.located import Located
+
+        located = Located()
+        starts = follows_special = True
+        for fragment, begin in fragments:
+            if isinstance(fragment, int):
+                located.add(fragment, begin, 0)
+            else:
+                normalised = self._normalised(fragment)
+                prefix = " " if _wants_space(self.config.space_prefix, normalised, starts, follows_special) else ""
+                located.enter(begin, fragment, normalised, prefix)
+                for piece in self._pieces.split(prefix + normalised):
+                    located.extend(self._pieces.located(piece), len(piece))
+            starts, follows_special = False, isinstance(fragment, int)
+        return located.finish()
 
     def _normalised(self, text: str) -> str:
         if not self.config.nfc or text.isascii():

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.text.located import _common_ends, _places_of
+from edge.text.rendered import Marker, RenderedChat
 from edge.text.tokenizer import Tokenizer
 
 pytest.importorskip("tokenizers")
@@ -91,3 +92,33 @@ def test_a_bos_stands_in_front_of_the_first_character(piece_tokenizer: Tokenizer
     located = piece_tokenizer.encode_prompt_located("the world")
     assert located.ids == piece_tokenizer.encode_prompt("the world")
     assert located.tokens_at([0])[0] == len(located.ids) - len(piece_tokenizer.encode("the world", specials=False))
+
+
+@given(text=TEXTS)
+@pytest.mark.parametrize("name", ["bytes_tokenizer", "piece_tokenizer"])
+def test_a_message_is_found_in_a_rendered_chat(name: str, request: pytest.FixtureRequest, text: str) -> None:
+    tokenizer = request.getfixturevalue(name)
+    message = f"a {text}<|im_end|>Title"
+    controls = tokenizer.control_texts()
+    marker = Marker(controls, message)
+    chat = RenderedChat(f"{controls[0]}{marker.mark(message)}{controls[0]}", marker.restoring)
+    located = tokenizer.encode_chat_located(chat)
+    assert located.ids == tokenizer.encode_chat(chat)
+    place = chat.text.rindex("Title")
+    token = int(located.tokens_at([place])[0])
+    assert located.characters[token] <= place
+    assert token + 1 == len(located.ids) or located.characters[token + 1] > place
+    tail = tokenizer.decode(located.ids[token:], specials=True)
+    assert "Title" in tail and len(tail) <= len("Title" + controls[0]) + place - located.characters[token]
+
+
+def test_bos_stands_once_in_front_of_a_chat(piece_tokenizer: Tokenizer) -> None:
+    bos = piece_tokenizer.config.bos_token_id
+    assert bos is not None and piece_tokenizer.config.add_bos
+    written = piece_tokenizer.token_text(bos)
+    for count in (0, 1, 3):
+        chat = RenderedChat(written * count + "the world", {})
+        located = piece_tokenizer.encode_chat_located(chat)
+        assert located.ids == piece_tokenizer.encode_chat(chat)
+        assert located.ids.count(bos) == 1 and len(located.places) == len(located.ids)
+        assert located.tokens_at([len(written) * count])[0] >= 1
