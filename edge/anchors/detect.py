@@ -57,7 +57,7 @@ def find_anchors(text: str, config: AnchorConfig, phrases: Phrases) -> Anchors:
     blocks = find_blocks(lines, markup.code | pages.furniture)
     numbering = find_numbered(lines, blocks)
     wording = find_worded(lines, blocks, phrases, numbering.contents)
-    is_marked = len(markup.markdown) + len(markup.html) >= config.marked_headings
+    is_marked = markup.is_marked_up and len(markup.markdown) + len(markup.html) >= config.marked_headings
     breaks = find_breaks(
         lines, blocks, depth_words=config.depth_words, paragraph_words=config.paragraph_words, factor=config.depth_factor
     )
@@ -67,7 +67,7 @@ def find_anchors(text: str, config: AnchorConfig, phrases: Phrases) -> Anchors:
         find_turns(lines, markup.code),
         NOTHING if is_marked else numbering.found,
         wording.found,
-        NOTHING if is_marked else find_titles(lines, blocks, numbering.contents),
+        NOTHING if is_marked else find_titles(lines, blocks, merged(numbering.contents, wording.captions)),
         pages.found,
         found_places(breaks.positions, breaks.positions, np.full(len(breaks.positions), DEEPEST)),
     )

@@ -22,6 +22,7 @@ _LEVELS, _QUOTE_CHARS = 6, 12
 _INDENT = 3  # spaces in front of a mark
 _RULE = 3  # characters of a line that is no title itself
 _TITLE_LINES = 3
+_APART_SHARE = 0.6  # of the lines with # of Markdown: so many have a blank line below
 _RULES_AT_LEAST = 4  # characters of a reStructuredText underline that is no Markdown
 _LINK = re.compile(r"\]\((?:https?:|#|\.{0,2}/|mailto:)")
 _HEADING_TAG = re.compile(r"<h([1-6])(?=[\s>])[^<>]{0,1000}>", re.I)
@@ -42,6 +43,7 @@ class Markup:
     fences: np.ndarray  # int64 [blocks], where code blocks begin
     code: np.ndarray  # bool [lines]: of a code block, a comment, a script
     is_html: bool  # the text is HTML, so that its lines mean nothing
+    is_marked_up: bool  # its author marks headings
 
 
 def find_markup(lines: Lines) -> Markup:
@@ -50,16 +52,16 @@ def find_markup(lines: Lines) -> Markup:
     code = np.zeros(len(lines.starts), bool)
     hidden = _hidden_spans(text) if "<" in text else []
     html = _html_headings(lines, hidden) if "<" in text else NOTHING
-    if "<" in text and _DOCUMENT.match(text) is not None and len(html) >= len(_markdown_headings(lines, code)):
+    if "<" in text and _DOCUMENT.match(text) is not None and len(html) >= len(_markdown_headings(lines, code)[0]):
         _cover(lines, hidden, code)
-        return Markup(NOTHING, html, np.zeros(0, np.int64), code, True)
+        return Markup(NOTHING, html, np.zeros(0, np.int64), code, True, True)
     spans = _fenced_spans(text)
     _cover(lines, [(begin, end) for begin, end in hidden if text.startswith(("<!--", "<pre"), begin)], code)
     _cover(lines, spans, code)
     _cover_front_matter(lines, code)
-    markdown = _markdown_headings(lines, code)
+    markdown, is_markdown = _markdown_headings(lines, code)
     html = _outside(html, lines, code)
-    return Markup(markdown, html, np.array([begin for begin, _ in spans], np.int64), code, False)
+    return Markup(markdown, html, np.array([begin for begin, _ in spans], np.int64), code, False, is_markdown or len(html) > 0)
 
 
 def _fenced_spans(text: str) -> list[tuple[int, int]]:
@@ -127,7 +129,8 @@ def _cover_front_matter(lines: Lines, code: np.ndarray) -> None:
         code[: lines.at(np.array([end.start()]))[0] + 1] = True
 
 
-def _markdown_headings(lines: Lines, code: np.ndarray) -> Found:
+def _markdown_headings(lines: Lines, code: np.ndarray) -> tuple[Found, bool]:
+    """And whether the text is Markdown, or has underlined headings."""
     begins = np.where(lines.firsts - lines.starts <= _INDENT, lines.firsts, lines.ends)
     begins = np.where(lines.code_at(begins) == ord(">"), lines.skip(begins, "> ", _QUOTE_CHARS), begins)
     behind = lines.skip(begins, "#", _LEVELS + 1)
@@ -135,22 +138,28 @@ def _markdown_headings(lines: Lines, code: np.ndarray) -> Found:
     follows = lines.code_at(behind)
     is_atx = (levels > 0) & (levels <= _LEVELS) & ((behind >= lines.ends) | (follows == 0x20) | (follows == 0x09))
     is_atx &= ~code & (lines.lasts - begins <= _HEADING_CHARS)
-    only = bool((is_atx | lines.blank).all())
-    if not (only or _is_markdown(lines.text, levels[is_atx])):
+    is_markdown = _is_markdown(lines, is_atx, levels)
+    if not is_markdown:
         is_atx &= _stands_as_title(lines, behind)
     line = np.flatnonzero(is_atx)
     positions, ends, levels = begins[line], lines.lasts[line], levels[line]
     taken = np.zeros(len(code), bool)
     taken[line] = True
     under_at, under_ends, under_levels = _underlined(lines, code, taken)
-    return found_places(
+    found = found_places(
         np.concatenate((positions, under_at)), np.concatenate((ends, under_ends)), np.concatenate((levels, under_levels))
     )
+    return found, is_markdown or len(under_at) > 0
 
 
-def _is_markdown(text: str, levels: np.ndarray) -> bool:
-    """Whether # means a heading here. In other text it begins comments and the commands of an administrator."""
-    return bool((levels > 1).any()) or "```" in text or "~~~" in text or _LINK.search(text) is not None
+def _is_markdown(lines: Lines, is_atx: np.ndarray, levels: np.ndarray) -> bool:
+    """Whether # means a heading here. In other text it begins comments, mostly with code right below, and the commands of an
+    administrator."""
+    text = lines.text
+    if "```" in text or "~~~" in text or _LINK.search(text) is not None or (is_atx | lines.blank).all():
+        return True
+    apart = is_atx & np.append(lines.blank[1:] | is_atx[1:], True)
+    return bool((levels[is_atx] > 1).any()) and int(apart.sum()) >= _APART_SHARE * int(is_atx.sum())
 
 
 def _stands_as_title(lines: Lines, behind: np.ndarray) -> np.ndarray:

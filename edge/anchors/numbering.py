@@ -26,7 +26,7 @@ _HEAD = re.compile(
     r")"
 )
 _OPENS = "(（*_一二三四五六七八九十"
-_DENSE_RUN = 5  # numbered lines without text between them: contents, or items
+_DENSE_RUN = 4  # numbered lines without text between them: contents, or items
 _CONTENTS_RUN = 2  # such lines whose numbers come again
 _DENSE_CHARS = 40  # a text with more numbered lines than one in so many characters is a list or a table
 _RESTARTS = 3  # a numbering of one level that begins anew so often numbers lists
@@ -61,6 +61,9 @@ def find_numbered(lines: Lines, blocks: Blocks) -> Numbering:
         return Numbering(NOTHING, firsts, firsts[dense])
     parsed = [_parse(lines.text, int(begin)) for begin in lines.firsts[blocks.lines[kept]]]
     listed = _in_contents(kept, parsed, np.isin(kept - 1, places[dense]))
+    for index in np.flatnonzero(np.isin(kept - 1, places[dense])).tolist():  # the last line of contents, which text follows
+        above = _parse(lines.text, int(lines.firsts[blocks.lines[kept[index] - 1]]))
+        listed[index] |= bool(above and parsed[index]) and above[0].parts < parsed[index][0].parts
     chosen = _chosen(parsed, _can_head(lines, blocks, kept, parsed) & ~listed)
     positions, ends, levels = [], [], []
     for index, number in chosen:

@@ -8,6 +8,7 @@ place at most the branches of one letter, numbers bounded. No phrase is an expre
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -56,11 +57,15 @@ class Language:
     """One file of yaml/anchors; the keys are explained in en.yaml."""
 
     language: str
+    captions: tuple[str, ...] = ()
     general: tuple[Rank, ...] = ()
     legal: tuple[Rank, ...] = ()
     technical: tuple[Rank, ...] = ()
     medical: tuple[Rank, ...] = ()
     finance: tuple[Rank, ...] = ()
+
+    def __post_init__(self) -> None:
+        Rank(1, numbered=self.captions)  # the same rules
 
     def of(self, domain: Domain) -> tuple[Rank, ...]:
         found: dict[Domain, tuple[Rank, ...]] = {
@@ -76,7 +81,7 @@ class Phrase:
 
     language: str
     domain: Domain
-    level: int
+    level: int  # 0: of a caption
     text: str
     numbered: bool
 
@@ -138,22 +143,31 @@ class _Node:
         return parts[0] if len(parts) == 1 else f"(?:{'|'.join(parts)})"
 
 
+def _phrases(language: Language) -> Iterator[Phrase]:
+    for text in language.captions:
+        yield Phrase(language.language, "general", 0, text, True)
+    for domain in DOMAINS:
+        for rank in language.of(domain):
+            for text in rank.numbered:
+                yield Phrase(language.language, domain, rank.level, text, True)
+            for text in rank.titles:
+                yield Phrase(language.language, domain, rank.level, text, False)
+
+
 def _tree(languages: tuple[Language, ...]) -> tuple[tuple[Phrase, ...], _Node]:
     """The phrases, in the order in which their groups stand in the expression of the tree."""
     root = _Node()
     ends: dict[int, Phrase] = {}
-    for language in languages:
-        for domain in DOMAINS:
-            for rank in language.of(domain):
-                for text, numbered in (*((each, True) for each in rank.numbered), *((each, False) for each in rank.titles)):
-                    node = root
-                    for key in _keys(text.lower()):
-                        node = node.following.setdefault(key, _Node())
-                    if any(ends[group].numbered == numbered for group, _ in node.ending):
-                        continue  # languages share words; the first that has one keeps it
-                    behind = (_BEHIND_NUMBER if text[-1] == "}" or text[-1].isascii() else "") if numbered else _LINE_END
-                    node.ending.append((len(ends), behind))
-                    ends[len(ends)] = Phrase(language.language, domain, rank.level, text, numbered)
+    for phrase in (each for language in languages for each in _phrases(language)):
+        node = root
+        for key in _keys(phrase.text.lower()):
+            node = node.following.setdefault(key, _Node())
+        if any(ends[group].numbered == phrase.numbered for group, _ in node.ending):
+            continue  # languages share words; the first that has one keeps it
+        last = phrase.text[-1]
+        behind = (_BEHIND_NUMBER if last == "}" or last.isascii() else "") if phrase.numbered else _LINE_END
+        node.ending.append((len(ends), behind))
+        ends[len(ends)] = phrase
     return tuple(ends[group] for group in _groups(root)), root
 
 

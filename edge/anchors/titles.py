@@ -19,10 +19,10 @@ _STACK = 3  # titles one above the other: chapter, section, subsection
 _TITLE_LEVEL = 3  # nothing tells the level of a title without mark and number
 
 
-def find_titles(lines: Lines, blocks: Blocks, contents: np.ndarray) -> Found:
+def find_titles(lines: Lines, blocks: Blocks, others: np.ndarray) -> Found:
     """Short lines that stand apart, begin large, do not end as a sentence does, hold no code, and have a paragraph below.
 
-    `contents`: first characters of lines of a table of contents."""
+    `others`: first characters of lines that look like titles, and are of a table of contents, or name a figure."""
     if not len(blocks.lines):
         return NOTHING
     own, classes = blocks.lines, lines.classes
@@ -48,7 +48,7 @@ def find_titles(lines: Lines, blocks: Blocks, contents: np.ndarray) -> Found:
     candidate = (
         apart & is_short & begins_large & ~blocks.bullet & ~np.isin(last, _codes(_NOT_LAST)) & (code == 0)
         & (letters >= 2) & (letters > digits) & ~blocks.tabular & ~(call | picture | name)
-        & ~np.isin(first, contents, kind="sort")
+        & ~np.isin(first, others, kind="sort")
     )  # fmt: skip
     follows = np.append((blocks.body | blocks.bullet | (code > 0))[1:], False)
     title = candidate & follows

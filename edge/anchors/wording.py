@@ -26,6 +26,7 @@ _SEPARATORS = ".:：—–-)］]】*_、"  # behind the number of a heading that
 class Wording:
     found: Found
     phrases: tuple[Phrase, ...]  # of each place
+    captions: np.ndarray  # int64: first characters of lines that name a figure or a table
 
 
 def find_worded(lines: Lines, blocks: Blocks, phrases: Phrases, contents: np.ndarray) -> Wording:
@@ -62,9 +63,11 @@ def find_worded(lines: Lines, blocks: Blocks, phrases: Phrases, contents: np.nda
         if (match := phrases.match(text, begin)) is not None
     ]
     at += [(match.begin, match.end, match.phrase) for match in _counting(text, matches)]
+    captions = np.array(sorted(begin for begin, _, phrase in at if not phrase.level), np.int64)
+    at = [place for place in at if place[2].level]
     at.sort(key=lambda place: place[0])
     found = found_places([begin for begin, _, _ in at], [end for _, end, _ in at], [phrase.level for _, _, phrase in at])
-    return Wording(found, tuple(phrase for _, _, phrase in at))
+    return Wording(found, tuple(phrase for _, _, phrase in at), captions)
 
 
 def _candidates(lines: Lines, begins: np.ndarray, phrases: Phrases) -> np.ndarray:

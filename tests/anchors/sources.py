@@ -41,7 +41,7 @@ MANUALS = (
     Manual("debian-faq{ending}", "**/*.{language}.html", "tuned", {"en": "en", "de": "de", "fr": "fr", "zh": "zh-cn"}),
     Manual("debian-reference-{language}", "**/*.{language}.html", "held out",
            {"en": "en", "de": "de", "fr": "fr", "es": "es", "zh": "zh-cn"}),
-    Manual("debian-handbook", "**/html/{language}/*.html", "held out",
+    Manual("debian-handbook", "**/html/{language}/*.html", "tuned",
            {"en": "en-US", "de": "de-DE", "fr": "fr-FR", "es": "es-ES", "zh": "zh-CN"}),
     Manual("installation-guide-amd64", "**/{language}/*.html", "held out",
            {"en": "en", "de": "de", "fr": "fr", "es": "es", "zh": "zh_CN"}),
