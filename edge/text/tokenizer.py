@@ -41,6 +41,7 @@ class Tokenizer:
         self._plain = SpecialMatcher(tables, structural=False, **strips)
         self._special = SpecialMatcher(tables, structural=True, **strips)
         self._cache: dict[str, tuple[int, ...]] = {}
+        self._located_cache: dict[str, list[tuple[int, int, int]]] = {}
         self._pieces: Pieces
         if config.symbols == "bytes":
             self._pieces = BytePieces(tables, config.split, config.whole_pieces)
@@ -152,7 +153,7 @@ class Tokenizer:
                 prefix = " " if _wants_space(self.config.space_prefix, normalised, starts, follows_special) else ""
                 located.enter(begin, fragment, normalised, prefix)
                 for piece in self._pieces.split(prefix + normalised):
-                    located.extend(self._pieces.located(piece), len(piece))
+                    located.extend(self._piece_located(piece), len(piece))
             starts, follows_special = False, isinstance(fragment, int)
         return located.finish()
 
@@ -224,6 +225,16 @@ class Tokenizer:
                     self._cache.clear()
                 self._cache[piece] = ids
         return ids
+
+    def _piece_located(self, piece: str) -> list[tuple[int, int, int]]:
+        found = self._located_cache.get(piece)
+        if found is None:
+            found = self._pieces.located(piece)
+            if len(piece) <= CACHED_LENGTH:
+                if len(self._located_cache) >= CACHED_PIECES:
+                    self._located_cache.clear()
+                self._located_cache[piece] = found
+        return found
 
 
 def _wants_space(prefix: SpacePrefix, text: str, starts: bool, follows_special: bool) -> bool:
