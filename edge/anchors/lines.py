@@ -20,6 +20,7 @@ _BLANK = frozenset(
     (0x09, 0x1C, 0x1D, 0x1E, 0x1F, 0x200B, 0xFEFF, *_BREAKS)
 )  # that a reader does not see, whatever Unicode calls them
 _PLANE = 0x10000
+PAD = 16  # characters around the text that may be asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class Lines:
 
     text: str  # with LF for every line break, as long as the text itself: what expressions are matched against
     codes: np.ndarray  # uint32 [characters]
+    padded: np.ndarray  # uint32 [characters + PAD]: `codes`, and zeros behind
     classes: np.ndarray  # uint8 [characters]
     starts: np.ndarray  # int64 [lines]
     ends: np.ndarray  # int64 [lines], behind the last character; the line break is outside
@@ -55,11 +57,9 @@ class Lines:
         return (sums[self.ends] - sums[self.starts]).astype(np.int64)
 
     def code_at(self, positions: np.ndarray) -> np.ndarray:
-        """uint32 [positions]: the characters there; 0 outside of the text."""
-        inside = (positions >= 0) & (positions < len(self.codes))
-        if not len(self.codes):
-            return np.zeros(len(positions), np.uint32)
-        return np.where(inside, self.codes[np.clip(positions, 0, len(self.codes) - 1)], 0)
+        """uint32 [positions]: the characters there; 0 up to PAD characters outside of the text, on both sides."""
+        codes: np.ndarray = self.padded[positions]  # a negative position counts from the end, where the zeros are
+        return codes
 
     def skip(self, begins: np.ndarray, chars: str, most: int) -> np.ndarray:
         """`begins`, each moved behind at most so many of these characters."""
@@ -77,7 +77,8 @@ class Lines:
 
 def split_lines(text: str) -> Lines:
     """`text` in lines, whichever line breaks it uses: LF, CR LF, CR, form feed, NEL, U+2028, U+2029."""
-    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    padded = np.frombuffer(text.encode("utf-32-le", "surrogatepass") + bytes(4 * PAD), np.uint32)
+    codes = padded[: len(text)]
     classes = character_classes(codes)
     breaks = np.flatnonzero(_break_table()[np.minimum(codes, _PLANE)])
     # The line feed of CR LF ends no line of its own.
@@ -91,7 +92,7 @@ def split_lines(text: str) -> Lines:
     firsts = np.minimum(np.append(visible, len(codes))[after], ends)
     before = np.searchsorted(visible, ends) - 1
     lasts = np.maximum(np.append(visible, -1)[before] + 1, starts)
-    return Lines(_with_line_feeds(text), codes, classes, starts, ends, firsts, lasts)
+    return Lines(_with_line_feeds(text), codes, padded, classes, starts, ends, firsts, lasts)
 
 
 def _with_line_feeds(text: str) -> str:
