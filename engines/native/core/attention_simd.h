@@ -59,7 +59,19 @@ void attend_wide(const AttendParams &p, const Scratch &scratch, Pass pass) {
 
 bool is_tiled(int head_dim) { return head_dim % 16 == 0 && head_dim <= MAX_HEAD_DIM; }
 
+bool has_sealed_pages(const AttendParams &p) {
+  const int last = p.row_pos[p.token_end - 1] / PAGE_TOKENS, end = p.block_end * BLOCK_PAGES;
+  for (int page = p.block_begin * BLOCK_PAGES; page <= last && page < end; ++page) {
+    const int32_t *words = p.pages.page_table + (int64_t(p.seq) * p.pages.max_pages + page) * 2;
+    for (int side = 0; side < 2; ++side) {
+      if (words[side] >= 0 && format_of(words[side]) != PageFormat::fp16) return true;
+    }
+  }
+  return false;
+}
+
 void attend_tiled(const AttendParams &p) {
+  if (has_sealed_pages(p)) return plain::attend(p);
   const Scratch scratch = lay_out(p.scratch, p.pages.head_dim);
   const int rows = (p.token_end - p.token_begin) * heads_a_token(p), most = pass_rows(p.pages.head_dim);
   for (int row = 0; row < rows; row += most) {

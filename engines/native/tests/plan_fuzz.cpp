@@ -201,7 +201,19 @@ Arrays valid_step(Random &random, const ModelShape &shape, const std::vector<int
   for (int64_t i = 0; i < int64_t(shape.num_groups) * seqs * max_pages * 2; ++i) {
     a.page_table.push_back(words[i % words.size()]);
   }
-  if (random.one_in(3)) a.page_moves = {0, random.below(2), words[0], words[words.size() - 1]};
+  const auto some_format = [&random] { return (random.one_in(2) ? 0 : random.below(4)) << FORMAT_SHIFT; };
+  for (int32_t seq = 0; seq < seqs; ++seq) {  // of pages in front of the one that is written
+    const int32_t fresh = a.query_start[seq + 1] - a.query_start[seq];
+    for (int32_t group = 0; group < shape.num_groups && a.kv_len[seq] - fresh >= PAGE_TOKENS; ++group) {
+      for (int32_t side = 0; side < 2; ++side)
+        a.page_table[(int64_t(group) * seqs + seq) * max_pages * 2 + side] |= some_format();
+    }
+  }
+  for (int32_t moves = random.below(3); moves > 0; --moves) {
+    const int32_t record[] = {random.below(shape.num_groups), random.below(2), words[0] | some_format(),
+                              words[words.size() - moves] | some_format()};
+    a.page_moves.insert(a.page_moves.end(), std::begin(record), std::end(record));
+  }
   for (int32_t i = random.below(3); i > 0; --i) a.logit_rows.push_back(random.below(static_cast<int64_t>(a.token_ids.size())));
   if (random.one_in(2)) {
     std::vector<int32_t> *all[] = {&a.token_ids, &a.query_start, &a.kv_len, &a.page_table, &a.page_moves, &a.logit_rows};
@@ -257,7 +269,7 @@ void run_case(uint32_t seed, Counts *counts) {
   const Limits limits{8, 2, 64, 3};
   int64_t extent = 0;
   for (const int32_t layers : plan.group_layers)
-    extent = std::max(extent, align_up(layers * plan.shape.layer_bytes(), OFFSET_UNIT));
+    extent = std::max(extent, align_up(layers * plan.shape.layer_bytes(0, PageFormat::fp16), OFFSET_UNIT));
   const int32_t extents = 9;
   if (extent * extents > 1 << 24) return;
   std::vector<uint8_t> pool(extent * extents);
