@@ -85,17 +85,18 @@ constexpr int PASS_ROWS = 512;     // most rows between which the integers of a 
 inline int pass_rows(int head_dim) { return head_dim <= 128 ? PASS_ROWS : PASS_ROWS / 2; }
 
 // Scratch of `attend`, of the widest instruction set. Of a block: K as pairs of channels [D / 2][128], V as pairs of tokens
-// [64][D], the scales of both, the scores of a group of rows, their weights as pairs of tokens; of a sealed page: queries of a
-// group folded with K's scales. Of a pass: queries, outputs, maximum, sum, factor and position of every row.
+// [64][D], the scales of both, the scores of a group of rows, their weights as pairs of tokens; of sealed pages: queries of a
+// group folded with K's scales, and what V's segments gave it so far. Of a pass: queries as integers and as they are, outputs,
+// maximum, sum, factor and position of every row.
 struct Scratch {
   int32_t *keys, *values, *weights, *folded, *queries, *positions;
-  float *key_scales, *value_scales, *scores, *outputs, *maxima, *totals, *factors;
+  float *key_scales, *value_scales, *scores, *segments, *raw, *outputs, *maxima, *totals, *factors;
 };
 
 inline int64_t padded_dim(int head_dim) { return (head_dim + 31) / 32 * 32; }
 inline int64_t scratch_floats(int head_dim) {
   const int64_t dim = padded_dim(head_dim), rows = pass_rows(head_dim);
-  return 128 * dim + 2 * BLOCK_TOKENS + (192 + dim / 2) * GROUP_ROWS + rows * (dim / 2 + dim + 4);
+  return 128 * dim + 2 * BLOCK_TOKENS + (192 + dim / 2 + dim) * GROUP_ROWS + rows * (dim / 2 + 2 * dim + 4);
 }
 inline Scratch lay_out(float *scratch, int head_dim) {
   const int64_t dim = padded_dim(head_dim), rows = pass_rows(head_dim);
@@ -117,7 +118,9 @@ inline Scratch lay_out(float *scratch, int head_dim) {
   s.scores = floats(BLOCK_TOKENS * GROUP_ROWS);
   s.weights = integers(BLOCK_TOKENS / 2 * GROUP_ROWS);
   s.folded = integers(dim / 2 * GROUP_ROWS);
+  s.segments = floats(dim * GROUP_ROWS);
   s.queries = integers(rows * dim / 2);
+  s.raw = floats(rows * dim);
   s.outputs = floats(rows * dim);
   s.maxima = floats(rows);
   s.totals = floats(rows);
@@ -168,7 +171,10 @@ inline float query_magnitude(uint32_t bits) { return bits < 0x7f800000u ? float_
 inline float half_magnitude(uint16_t bits) { return bits < 0x7c00u ? half_to_float(bits) : 0.0f; }
 
 // What sum(q k) is worth as a score in units of log 2; `factor` of the row: score_factor.
-inline float score_factor(float query_scale, float soft_cap) { return soft_cap > 0.0f ? query_scale : query_scale * LOG2_E; }
+template <class V>
+inline V score_factor(V query_scale, float soft_cap) {
+  return soft_cap > 0.0f ? query_scale : query_scale * V(LOG2_E);
+}
 template <class V>
 inline V score_of(V sum, V key_scale, V factor, float soft_cap) {
   const V score = sum * key_scale * factor;

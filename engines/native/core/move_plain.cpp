@@ -9,6 +9,10 @@ static_assert([] {
   for (const PartSample &sample : PART_SAMPLES) {
     const bool held = can_hold(sample.side, sample.format, sample.head_dim);
     if (held != (sample.bytes > 0)) return false;
+    if (held && sample.format != PageFormat::fp16) {
+      const SealedPart part(sample.side, sample.format, sample.head_dim);
+      if (part.bits != FORMAT_BITS[sample.format] || part.group() != VALUE_GROUPS[sample.format]) return false;
+    }
     if (held && part_bytes(sample.side, sample.format, sample.head_dim) != sample.bytes) return false;
   }
   return true;
@@ -87,8 +91,8 @@ class Target {
       quantise(from, 0, PAGE_TOKENS, channel, channel + 1);
     }
     for (int token = 0; !is_key(part_.side) && token < PAGE_TOKENS; ++token) {
-      for (int channel = 0; channel < dim; channel += part_.group) {
-        quantise(from, token, token + 1, channel, channel + part_.group < dim ? channel + part_.group : dim);
+      for (int channel = 0; channel < dim; channel += part_.group()) {
+        quantise(from, token, token + 1, channel, channel + part_.group() < dim ? channel + part_.group() : dim);
       }
     }
   }

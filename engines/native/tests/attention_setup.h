@@ -24,14 +24,14 @@ inline std::vector<AttentionKernels> attention_kernels() {
   std::vector<AttentionKernels> found = {{"plain", plain::move, plain::rotary, plain::attend, plain::merge}};
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) {
-    found.push_back({"avx2", plain::move, avx2::rotary, avx2::attend, avx2::merge});
+    found.push_back({"avx2", avx2::move, avx2::rotary, avx2::attend, avx2::merge});
   }
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni")) {
-    found.push_back({"avx512vnni", plain::move, avx512vnni::rotary, avx512vnni::attend, avx512vnni::merge});
+    found.push_back({"avx512vnni", avx512vnni::move, avx512vnni::rotary, avx512vnni::attend, avx512vnni::merge});
   }
 #elif defined(__aarch64__)
-  found.push_back({"neon", plain::move, neon::rotary, neon::attend, neon::merge});
+  found.push_back({"neon", neon::move, neon::rotary, neon::attend, neon::merge});
 #endif
   return found;
 }
