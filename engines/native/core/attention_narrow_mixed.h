@@ -69,14 +69,7 @@ class MixedNarrow : public Narrow {
   // Scores [row][128] of the page of the block's tokens from `at` on.
   template <int ROWS>
   void score_page(Part part, int at, Ahead &ahead) const {
-    if (part.format == PageFormat::fp16) {
-      float factors[PAGE_TOKENS];
-      int32_t *sums = reinterpret_cast<int32_t *>(scratch_.scores);
-      scale_keys(part.halves(), dim_, scratch_.key_scales + at, factors);
-      multiply_keys<ROWS>(part.halves(), dim_, factors, scratch_.queries, {part.bytes, part.bytes}, ahead, sums + at);
-      for (int r = 0; r < ROWS; ++r) score(r, {at, at + PAGE_TOKENS}, {0, 0});
-      return;
-    }
+    if (part.format == PageFormat::fp16) return score_halves<ROWS>(part, at, ahead);
     const Sealed keys(part, 0, dim_);
     const Folded<ROWS> folded(queries_, keys, dim_, p_.soft_cap, reinterpret_cast<int16_t *>(scratch_.folded));
     const auto scored = [&](int r, int token, Ints sum) {
@@ -85,6 +78,15 @@ class MixedNarrow : public Narrow {
     };
     if (part.format == PageFormat::int8) return multiply_sealed_keys<ROWS, 8>(keys, dim_, scratch_.folded, ahead, scored);
     multiply_sealed_keys<ROWS, 4>(keys, dim_, scratch_.folded, ahead, scored);
+  }
+
+  template <int ROWS>
+  __attribute__((noinline)) void score_halves(Part part, int at, Ahead &ahead) const {
+    float factors[PAGE_TOKENS];
+    int32_t *sums = reinterpret_cast<int32_t *>(scratch_.scores);
+    scale_keys(part.halves(), dim_, scratch_.key_scales + at, factors);
+    multiply_keys<ROWS>(part.halves(), dim_, factors, scratch_.queries, {part.bytes, part.bytes}, ahead, sums + at);
+    for (int r = 0; r < ROWS; ++r) score(r, {at, at + PAGE_TOKENS}, {0, 0});
   }
 
   // The largest score that a row sees.

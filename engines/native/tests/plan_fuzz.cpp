@@ -111,7 +111,7 @@ Op step_of(int32_t code) {
 }
 
 Model valid_model(Random &random) {
-  constexpr int32_t DIMS[] = {2, 6, 8, 16, 40, 64};
+  constexpr int32_t DIMS[] = {2, 6, 8, 16, 32, 40, 64};
   Model model;
   const int32_t kv_heads = 1 + random.below(2), heads = kv_heads * (1 + random.below(3)),
                 dim = DIMS[random.below(std::size(DIMS))];
@@ -201,17 +201,25 @@ Arrays valid_step(Random &random, const ModelShape &shape, const std::vector<int
   for (int64_t i = 0; i < int64_t(shape.num_groups) * seqs * max_pages * 2; ++i) {
     a.page_table.push_back(words[i % words.size()]);
   }
-  const auto some_format = [&random] { return (random.one_in(2) ? 0 : random.below(4)) << FORMAT_SHIFT; };
+  // A format that the heads can mostly be kept in, and to which `targets` allows to move.
+  const auto some_format = [&](int32_t side, int32_t targets) {
+    int32_t format = random.below(4);
+    for (int32_t tries = 0; tries < 8; ++tries, format = random.below(4)) {
+      if (can_hold(side, format, shape.head_dim) && targets >> format & 1) break;
+    }
+    return format << FORMAT_SHIFT;
+  };
   for (int32_t seq = 0; seq < seqs; ++seq) {  // of pages in front of the one that is written
     const int32_t fresh = a.query_start[seq + 1] - a.query_start[seq];
     for (int32_t group = 0; group < shape.num_groups && a.kv_len[seq] - fresh >= PAGE_TOKENS; ++group) {
       for (int32_t side = 0; side < 2; ++side)
-        a.page_table[(int64_t(group) * seqs + seq) * max_pages * 2 + side] |= some_format();
+        a.page_table[(int64_t(group) * seqs + seq) * max_pages * 2 + side] |= some_format(side, ~0);
     }
   }
   for (int32_t moves = random.below(3); moves > 0; --moves) {
-    const int32_t record[] = {random.below(shape.num_groups), random.below(2), words[0] | some_format(),
-                              words[words.size() - moves] | some_format()};
+    const int32_t side = random.below(2), source = some_format(side, ~0);
+    const int32_t target = some_format(side, MOVE_TARGETS[source >> FORMAT_SHIFT]);
+    const int32_t record[] = {random.below(shape.num_groups), side, words[0] | source, words[words.size() - moves] | target};
     a.page_moves.insert(a.page_moves.end(), std::begin(record), std::end(record));
   }
   for (int32_t i = random.below(3); i > 0; --i) a.logit_rows.push_back(random.below(static_cast<int64_t>(a.token_ids.size())));
