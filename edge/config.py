@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edge.contract import OFFSET_UNIT, SEAL_TOKENS
+from edge.presets import PresetName
 from edge.yamls import load_yaml, yaml_root
 
 
@@ -29,6 +30,7 @@ class InferenceConfig:
     slab_bytes: int
     pool_rule: Literal["fitted", "articles"]
     pool_warn_share: float
+    kv_preset: PresetName
 
     def __post_init__(self) -> None:
         if self.context < 1:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 
-VERSION = 2  # 2: `bias` of `project`
+VERSION = 3  # 2: `bias` of `project`; 3: sealed pages, and page moves between formats
 
 # --- pages ------------------------------------------------------------------------------------------------------
 PAGE_TOKENS = 32  # tokens of one layer group in a page
@@ -21,9 +21,31 @@ FORMAT_SHIFT = 28  # bits 28 to 30 of a page-table word
 OFFSET_MASK = (1 << FORMAT_SHIFT) - 1
 EMPTY = -1
 
-# Page formats. An fp16 K extent is [layers][Hkv][D][32 tokens], an fp16 V extent is [layers][Hkv][32 tokens][D]:
-# a lane is a token for scores and a channel for values.
+# Page formats. An extent is [layers of the group][Hkv] parts, one a kv head, each of `part_bytes`, so that whoever reads a head
+# reads one stream. A part of fp16 is K [D][32 tokens], V [32 tokens][D]: a lane is a token for scores and a channel for values.
+# A sealed part of w bits keeps N = 32 / w values in a word of 32 bits:
+#   K  words [D / N][32 tokens], N consecutive channels a word; scales fp16 [D]; minima fp16 [D]
+#   V  words [32 / N][D], N consecutive tokens a word; scales fp16 [G][32 tokens]; minima fp16 [G][32 tokens];
+#      G groups of VALUE_GROUPS consecutive channels, the last one possibly of fewer
+# Value 2p of a word lies in bits w*p.. of its low half, value 2p + 1 in bits w*p.. of its high half: word >> w*p, masked, is a
+# pair of int16. x = minimum + scale * value, values 0 .. 2^w - 1.
 PAGE_FORMATS = {"fp16": 0, "int8": 1, "int4": 2, "int2": 3}
+FORMAT_BITS = {"fp16": 16, "int8": 8, "int4": 4, "int2": 2}
+VALUE_GROUPS = {"int8": 64, "int4": 64, "int2": 32}  # channels of a token's V that share a scale and a minimum
+PART_ALIGN = 64  # bytes
+
+# Page moves: rows (layer group, 0 K or 1 V, source word, target word) of int32, out of place: every layer does its part before
+# it appends, the page table is the state behind them. fp16 -> sealed seals, sealed -> the next format with fewer bits demotes,
+# a format -> itself compacts:
+#   seal    lo, hi: smallest and largest of a channel of K over the 32 tokens, of a token's group of V. minimum = fp16(lo), no
+#           -0; spread = max(0, hi - minimum); scale = fp16(spread / (2^w - 1)), the next larger half where that times 2^w - 1
+#           is below spread; value = round_to_even(clamp((x - minimum) / scale, 0, 2^w - 1)), 0 where scale is 0. All in fp32
+#   demote  K int8 -> int4: value >> 4, minimum = fp16(minimum + 7.5 * scale), scale = fp16(16 * scale);
+#           V: sealed again from x = fma(scale, value, minimum)
+PAGE_MOVES = {"fp16": ("fp16", "int8", "int4", "int2"), "int8": ("int8", "int4"), "int4": ("int4", "int2"), "int2": ("int2",)}
+
+# Which form a query at position t reads: pages that end at or before SEAL_TOKENS * (t // SEAL_TOKENS - 1) sealed, where the
+# preset seals; page 0 and all later ones in fp16. Pages that a step writes are fp16.
 
 # --- weights ----------------------------------------------------------------------------------------------------
 # One layout for every CPU. A matrix [N outputs, K inputs] is cut into strips of 16 outputs; N is padded to 16 and K to
@@ -79,22 +101,60 @@ OP_FIELDS = {
 }
 
 
+_SAMPLE_DIMS = (2, 6, 8, 16, 40, 64, 72, 80, 96, 128, 256, 264)  # at which the header says what `part_bytes` gives
+
+
 def page_word(page_format: int, offset_bytes: int) -> int:
     """The int32 page-table word of an extent: `page_format` from PAGE_FORMATS, offset in the pool a multiple of 256."""
     assert offset_bytes % OFFSET_UNIT == 0 and 0 <= offset_bytes // OFFSET_UNIT <= OFFSET_MASK
     return page_format << FORMAT_SHIFT | offset_bytes // OFFSET_UNIT
 
 
+def can_hold(is_value: bool, page_format: str, head_dim: int) -> bool:
+    """Whether K (or V) of heads of `head_dim` can be kept in `page_format`: whole words and groups. Of K there is no int2."""
+    if page_format == "fp16":
+        return True
+    return head_dim % (32 if page_format == "int2" else 8) == 0 and (is_value or page_format != "int2")
+
+
+def part_bytes(is_value: bool, page_format: str, head_dim: int) -> int:
+    """Bytes of one kv head's part of an extent of K (or V), one layer; `can_hold` must allow it."""
+    assert can_hold(is_value, page_format, head_dim), (is_value, page_format, head_dim)
+    size = PAGE_TOKENS * head_dim * FORMAT_BITS[page_format] // 8
+    if page_format != "fp16":
+        scales = PAGE_TOKENS * -(-head_dim // VALUE_GROUPS[page_format]) if is_value else head_dim
+        size += 2 * 2 * scales
+    return -(-size // PART_ALIGN) * PART_ALIGN
+
+
+def extent_bytes(is_value: bool, page_format: str, layers: int, kv_heads: int, head_dim: int) -> int:
+    """Bytes of the K (or V) of one page of a layer group of so many layers: a multiple of OFFSET_UNIT."""
+    size = layers * kv_heads * part_bytes(is_value, page_format, head_dim)
+    return -(-size // OFFSET_UNIT) * OFFSET_UNIT
+
+
 def header() -> str:
     """The C++ header that the native code is compiled with."""
     lines = ["// Generated from edge/contract.py. Do not edit.", "#pragma once", "#include <cstdint>", "namespace edge {"]
     for name in ("VERSION", "PAGE_TOKENS", "SEAL_TOKENS", "BLOCK_TOKENS", "OFFSET_UNIT", "FORMAT_SHIFT", "OFFSET_MASK",
-                 "EMPTY", "STRIP", "STEP", "ALIGN", "WEIGHT_ALIGN", "NO_TENSOR"):  # fmt: skip
+                 "EMPTY", "PART_ALIGN", "STRIP", "STEP", "ALIGN", "WEIGHT_ALIGN", "NO_TENSOR"):  # fmt: skip
         lines.append(f"constexpr int32_t {name} = {globals()[name]};")
     enums = {"PageFormat": PAGE_FORMATS, "WeightKind": WEIGHT_KINDS, "OpCode": OPS, "Input": INPUTS, "Activation": ACTIVATIONS}
     for enum, members in enums.items():
         body = ", ".join(f"{name} = {value}" for name, value in members.items())
         lines.append(f"namespace {enum} {{ enum : int32_t {{ {body} }}; }}")
+    bits = ", ".join(str(FORMAT_BITS[name]) for name in PAGE_FORMATS)
+    groups = ", ".join(str(VALUE_GROUPS.get(name, 0)) for name in PAGE_FORMATS)
+    targets = ", ".join(str(sum(1 << PAGE_FORMATS[to] for to in PAGE_MOVES[name])) for name in PAGE_FORMATS)
+    lines.append(f"constexpr int32_t FORMAT_BITS[] = {{{bits}}}, VALUE_GROUPS[] = {{{groups}}};")
+    lines.append(f"constexpr int32_t MOVE_TARGETS[] = {{{targets}}};  // by source format: a bit a format")
+    lines.append("struct PartSample { int32_t side, format, head_dim, bytes; };  // bytes 0: cannot be held")
+    lines.append("constexpr PartSample PART_SAMPLES[] = {")
+    for name, value in PAGE_FORMATS.items():
+        for side in (0, 1):
+            sizes = [(dim, part_bytes(bool(side), name, dim) if can_hold(bool(side), name, dim) else 0) for dim in _SAMPLE_DIMS]
+            lines.append("  " + " ".join(f"{{{side}, {value}, {dim}, {size}}}," for dim, size in sizes))
+    lines.append("};")
     lines.append("struct Op {")
     lines += [f"  {kind} {name};" for name, kind in OP_FIELDS.items()]
     lines += ["};", "}  // namespace edge", ""]

@@ -7,14 +7,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from edge.config import AUTO, InferenceConfig
+from edge.config import AUTO, Auto, InferenceConfig
 from edge.devices import load_device
 from edge.errors import RequestError
+from edge.kv_budget import KvChoice, check_kv_budget, kv_pool, longest_in_budget
 from edge.load import resolve_limits
 from edge.monitors.memory import machine_memory
 from edge.package import PLAN, Package
-from edge.pages.budget import plan_pool
 from edge.planner import MemoryPlan, MemorySizes, check_budget, plan_memory
+from edge.preset_plan import PresetPlan, preset_plans
 
 if TYPE_CHECKING:
     from edge.executors.cpu_plan import CpuPlan
@@ -25,14 +26,14 @@ if TYPE_CHECKING:
 
 
 def engine_sizes(
-    plan: CpuPlan, spec: ModelSpec, limits: Limits, config: InferenceConfig, *, threads: int, host_bytes: int
+    plan: CpuPlan, spec: ModelSpec, limits: Limits, config: InferenceConfig, kv: KvChoice, *, threads: int, host_bytes: int
 ) -> MemorySizes:
     """Bytes of a CPU engine under `limits`, as functions of the context."""
     from edge.executors.native import workspace_bytes
 
     return MemorySizes(
         weights=plan.weight_bytes,
-        pool=lambda context: plan_pool(spec, context, limits.max_sequences, config).pool_bytes,
+        pool=lambda context: kv_pool(spec, kv, context, limits.max_sequences, config).pool_bytes,
         workspace=lambda context: workspace_bytes(plan, spec, replace(limits, max_context=context), threads),
         host=host_bytes,
     )
@@ -40,30 +41,92 @@ def engine_sizes(
 
 def package_plan(
     package: Package,
+    kv: KvChoice,
     *,
     context: int | None = None,
     sequences: int = 1,
     threads: int | None = None,
     with_text: bool = True,
 ) -> MemoryPlan:
-    """The memory table of a load of `package`. None: the configured context, all processors. RequestError where the engine
-    does not take such a load."""
+    """The memory table of a load of `package`. None: the configured context (beside a KV budget all that it holds), all
+    processors. RequestError where the engine does not take such a load, BudgetError where the KV budget does not hold it."""
+    config = InferenceConfig.load()
+    engine = package.manifest.limits
+    longest = longest_in_budget(package.spec, kv, sequences, engine.max_context, config)
+    wanted = load_context(context, kv, longest)
+    limits = resolve_limits(engine, wanted, sequences, config)
+    check_kv_budget(
+        package.spec,
+        kv,
+        package.manifest.capabilities.presets,
+        what="this load",
+        context=limits.max_context,
+        sequences=sequences,
+        limit=engine.max_context,
+        config=config,
+    )
+    sizes = _package_sizes(package, kv, limits, config, threads, with_text)
+    return plan_memory(sizes, context=limits.max_context, longest_context=longest, available=machine_memory().available)
+
+
+def check_prompt_budget(package: Package, kv: KvChoice, what: str, tokens: int) -> int:
+    """The largest context that the engine takes and the KV budget holds. BudgetError where `what`, a prompt of so many tokens,
+    and the first of its answer need more than the budget holds."""
+    config, engine = InferenceConfig.load(), package.manifest.limits
+    check_kv_budget(
+        package.spec,
+        kv,
+        package.manifest.capabilities.presets,
+        what=what,
+        context=min(tokens, engine.max_context),  # what the engine cannot hold is refused with its own words
+        sequences=1,
+        limit=engine.max_context,
+        config=config,
+    )
+    return longest_in_budget(package.spec, kv, 1, engine.max_context, config)
+
+
+def package_presets(
+    package: Package, memory: MemoryPlan, kv: KvChoice, *, sequences: int = 1, threads: int | None = None
+) -> tuple[PresetPlan, ...]:
+    """KV memory of each preset, for the load that `memory` plans."""
+    config, engine = InferenceConfig.load(), package.manifest.limits
+    limits = resolve_limits(engine, memory.context, sequences, config)
+    return preset_plans(
+        package.spec,
+        lambda other: _package_sizes(package, other, limits, config, threads, with_text=True),
+        memory,
+        package.manifest.capabilities.presets,
+        budget_bytes=kv.budget_bytes,
+        sequences=sequences,
+        longest_context=engine.max_context,
+        config=config,
+    )
+
+
+def _package_sizes(
+    package: Package, kv: KvChoice, limits: Limits, config: InferenceConfig, threads: int | None, with_text: bool
+) -> MemorySizes:
     from edge.executors.cpu_plan import CpuPlan
     from edge.executors.native import available_threads
 
-    config = InferenceConfig.load()
-    limits = resolve_limits(package.manifest.limits, AUTO if context is None else context, sequences, config)
     host = load_device(package.manifest.target).host
-    sizes = engine_sizes(
+    return engine_sizes(
         CpuPlan.read(package.file(PLAN)),
         package.spec,
         limits,
         config,
+        kv,
         threads=threads or available_threads(),
         host_bytes=host.base_bytes + (host.text_bytes if with_text else 0),
     )
-    longest = package.manifest.limits.max_context
-    return plan_memory(sizes, context=limits.max_context, longest_context=longest, available=machine_memory().available)
+
+
+def load_context(context: int | None, kv: KvChoice, longest: int) -> int | Auto:
+    """The context of a load: what is asked for, else all that a KV budget holds, else the configured one."""
+    if context is None:
+        return AUTO if kv.budget_bytes is None else longest
+    return context
 
 
 def package_target_plan(package: Package, *, context: int | None = None) -> TargetPlan:
@@ -103,6 +166,7 @@ def package_target_plan(package: Package, *, context: int | None = None) -> Targ
 def open_runtime(
     package: Package,
     plan: MemoryPlan,
+    kv: KvChoice,
     *,
     ask_for: Callable[[int], str],
     sequences: int = 1,
@@ -117,5 +181,11 @@ def open_runtime(
     if not ignore_budget:
         check_budget(plan, str(package.path), ask_for)
     return Runtime.open(
-        package, context=plan.context, max_sequences=sequences, threads=AUTO if threads is None else threads, isa=isa
+        package,
+        context=plan.context,
+        max_sequences=sequences,
+        threads=AUTO if threads is None else threads,
+        pool_bytes=AUTO if kv.budget_bytes is None else kv.budget_bytes,
+        preset=kv.preset,
+        isa=isa,
     )

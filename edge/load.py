@@ -5,7 +5,8 @@ from __future__ import annotations
 from edge.config import Auto, InferenceConfig
 from edge.errors import BudgetError, RequestError
 from edge.manifest import Limits
-from edge.pages.geometry import PoolSize, extents_of, page_groups, pages_needed, slabs_for
+from edge.pages.fit import PoolSize, bytes_needed
+from edge.pages.geometry import GroupPages
 from edge.spec import ModelSpec
 from edge.units import human_bytes
 
@@ -27,10 +28,9 @@ def resolve_limits(engine: Limits, context: int | Auto, max_sequences: int, conf
     return Limits(context, step_tokens, max_sequences, max_sequences)
 
 
-def check_fits(spec: ModelSpec, size: PoolSize, tokens: int, chunk_tokens: int) -> None:
+def check_fits(groups: tuple[GroupPages, ...], size: PoolSize, tokens: int, chunk_tokens: int) -> None:
     """BudgetError where one sequence of `tokens` tokens, alone in an empty pool, would not fit."""
-    groups = page_groups(spec)
-    needed = slabs_for(extents_of(groups, pages_needed(groups, tokens, chunk_tokens)), size.slab_bytes) * size.slab_bytes
+    needed = bytes_needed(groups, size, tokens, 1, chunk_tokens)
     if needed > size.pool_bytes:
         raise BudgetError(
             f"a request of up to {tokens} tokens needs {human_bytes(needed)} of KV pages, the pool has "

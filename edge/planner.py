@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from edge.contract import PAGE_TOKENS
 from edge.errors import BudgetError
+from edge.pages.fit import longest_context
 from edge.units import human_bytes
 
 
@@ -87,15 +87,5 @@ def check_budget(plan: MemoryPlan, place: str, ask_for: Callable[[int], str]) ->
 
 
 def largest_context(sizes: MemorySizes, longest: int, available: int) -> int | None:
-    """The largest context up to `longest` that fits; None: not even one page. By halves, in pages: the total never falls when
-    the context grows."""
-    if sizes.total(longest) <= available:
-        return longest
-    low, high = 0, -(-longest // PAGE_TOKENS)  # pages: low fits (or is nothing), high does not
-    while high - low > 1:
-        middle = (low + high) // 2
-        if sizes.total(middle * PAGE_TOKENS) <= available:
-            low = middle
-        else:
-            high = middle
-    return low * PAGE_TOKENS or None
+    """The largest context up to `longest` that fits; None: not even one page. The total never falls when the context grows."""
+    return longest_context(lambda context: sizes.total(context) <= available, longest)

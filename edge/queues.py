@@ -96,4 +96,6 @@ class Queues:
             done=pages.length,
             cuts=request.cuts,
             pages_to_known=pages.missing_until(known, self._limits.chunk_tokens),
+            to_seal=pages.to_seal(),
+            reusable=pages.reusable(),
         )

@@ -35,13 +35,11 @@ class SequenceTokens:
 
     def restart(self, tokens: list[int]) -> None:
         """Makes `tokens` the known ones and keeps the pages of those at the front that are the same, less the last token,
-        whose logits are wanted. Where pages behind a window are missing for that, nothing is kept."""
+        whose logits are wanted. Where pages are missing for that, or stand in another form than a query there would read, it
+        goes on from an earlier point where all is there, at last from 0."""
         most = min(self.pages.length, len(tokens) - 1)
         same = next((i for i in range(most) if tokens[i] != self.token_ids[i]), most)
-        if self.pages.can_rewind(same):
-            self.pages.rewind(same)
-        else:
-            self.pages.release()
+        self.pages.rewind(self.pages.rewind_point(same))
         self.token_ids = tokens
 
 

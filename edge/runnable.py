@@ -3,18 +3,23 @@ Needs: package, engine_check. Never: a file of the engine."""
 
 from __future__ import annotations
 
+from edge.config import Auto, InferenceConfig
 from edge.errors import ExecutorError, RequestError
 from edge.manifest import Manifest
 from edge.package import Package
+from edge.presets import PresetName, default_preset
 
-RUNTIME_PRESET = "exact"  # KV precision that this version's runtime asks of an engine
+
+def choose_preset(package: Package, asked: PresetName | Auto, config: InferenceConfig) -> PresetName:
+    """The preset that a load of `package` takes: the one asked for, whether the engine has it or not, or the default."""
+    return default_preset(config.kv_preset, package.manifest.capabilities.presets) if isinstance(asked, Auto) else asked
 
 
-def check_runs_here(package: Package) -> None:
-    """Returns where this version runs the engine of `package` on this machine. Otherwise PackageError with what differs,
-    RequestError where the engine lacks what the runtime asks of it, ExecutorError where nothing runs its kind yet."""
+def check_runs_here(package: Package, preset: PresetName) -> None:
+    """Returns where this version runs the engine of `package` on this machine with this KV preset. Otherwise PackageError with
+    what differs, RequestError where the engine lacks what is asked of it, ExecutorError where nothing runs its kind yet."""
     manifest, place = package.manifest, str(package.path)
-    check_asked(manifest, place, preset=RUNTIME_PRESET, prefixes=False)
+    check_asked(manifest, place, preset=preset, prefixes=False)
     if manifest.engine is None:
         return
     # Everyone who runs a CPU package would wait 20 ms for these.

@@ -24,12 +24,14 @@ from edge.manifest import Limits
 from edge.pace import Pace
 from edge.package import Package
 from edge.pages.budget import plan_pool
-from edge.pages.geometry import PoolSize, cut_pool, extents_of, fit_pool, page_groups, pages_for
+from edge.pages.fit import PoolSize, bytes_needed, cut_pool
+from edge.pages.geometry import extents_of, page_groups, pages_for, table_bytes
 from edge.pages.pool import Pool
 from edge.pages.sequence import SequencePages
+from edge.presets import PRESETS, PresetName
 from edge.queues import Queues
 from edge.request import FinishReason, Request, SequenceTokens, TokenEvent
-from edge.runnable import check_runs_here
+from edge.runnable import check_runs_here, choose_preset
 from edge.sampling import SamplingParams, logprob, sample
 from edge.scheduler.plan import plan
 from edge.scheduler.state import GiveUp, Nothing, Preempt, StepLimits, StepPlan
@@ -45,14 +47,21 @@ class Runtime:
     """Runs requests on one engine inside a pool of fixed size."""
 
     def __init__(
-        self, spec: ModelSpec, executor: Executor, pool_size: PoolSize, limits: Limits, config: InferenceConfig
+        self,
+        spec: ModelSpec,
+        executor: Executor,
+        pool_size: PoolSize,
+        limits: Limits,
+        config: InferenceConfig,
+        preset: PresetName = "exact",
     ) -> None:
         """`limits` are those of this runtime, at most the engine's; the executor has `pool_size.pool_bytes` of pages."""
         self.spec = spec
         self.executor = executor
         self.pool_size = pool_size
         self.limits = limits
-        self._groups = page_groups(spec)
+        self.preset = preset
+        self._groups = page_groups(spec, PRESETS[preset])
         self._pool = Pool(pool_size)
         chunk = min(config.chunk_tokens, limits.max_step_tokens)
         self._step_limits = StepLimits(limits.max_step_tokens, limits.max_sequences, chunk)
@@ -60,7 +69,7 @@ class Runtime:
         self._events: list[TokenEvent] = []  # since the last step
         self._inboxes: dict[int, deque[TokenEvent]] = {}  # by request, of those that `events` serves
         self._numbers = 0
-        needed = fit_pool(spec, limits.max_context, limits.max_sequences, config.slab_bytes, chunk).pool_bytes
+        needed = bytes_needed(self._groups, pool_size, limits.max_context, limits.max_sequences, chunk)
         self._watch = PoolWatch(pool_size.pool_bytes, needed, config.pool_warn_share)
         self._counts = StepCounts()
 
@@ -73,20 +82,26 @@ class Runtime:
         max_sequences: int = 1,
         threads: int | Auto = AUTO,
         pool_bytes: int | Auto = AUTO,
+        preset: PresetName | Auto = AUTO,
         isa: str = "auto",
         config: InferenceConfig | Auto = AUTO,
     ) -> Runtime:
         """A runtime over the engine of `package`. PackageError where it does not run here, RequestError where it does not take
-        such a load, BudgetError where the memory cannot be had."""
+        such a load, BudgetError where the memory cannot be had.
+
+        `preset` AUTO: that of the configuration, or the next more exact one that the engine has; `Runtime.preset` tells.
+        """
         from edge.executors.native import NativeExecutor, available_threads
 
-        check_runs_here(package)
         settings = InferenceConfig.load() if isinstance(config, Auto) else config
+        chosen = choose_preset(package, preset, settings)
+        check_runs_here(package, chosen)
+        groups = page_groups(package.spec, PRESETS[chosen])
         limits = resolve_limits(package.manifest.limits, context, max_sequences, settings)
         if isinstance(pool_bytes, Auto):
-            pool_size = plan_pool(package.spec, limits.max_context, max_sequences, settings)
+            pool_size = plan_pool(groups, limits.max_context, max_sequences, settings)
         else:
-            pool_size = cut_pool(package.spec, pool_bytes, settings.slab_bytes)
+            pool_size = cut_pool(groups, pool_bytes, settings.slab_bytes, settings.chunk_tokens)
         executor = NativeExecutor.open(
             package.path / "engine",
             package.spec,
@@ -95,7 +110,7 @@ class Runtime:
             threads=available_threads() if isinstance(threads, Auto) else threads,
             isa=isa,
         )
-        return cls(package.spec, executor, pool_size, limits, settings)
+        return cls(package.spec, executor, pool_size, limits, settings, chosen)
 
     # --- requests ------------------------------------------------------------------------------------------------
 
@@ -141,7 +156,7 @@ class Runtime:
         check_prompt(self.spec, tokens, max_tokens, self.limits.max_context)
         # The last token of an answer is never computed, so it needs no place.
         longest = min(len(tokens) + max_tokens - 1, self.limits.max_context)
-        check_fits(self.spec, self.pool_size, longest, self._step_limits.chunk_tokens)
+        check_fits(self._groups, self.pool_size, longest, self._step_limits.chunk_tokens)
         if any(request.sequence is sequence for request in self._queues.active()):
             raise RequestError("this session has a request that has not ended. Wait for it, cancel it, or open another session")
         number = self._new_number()
@@ -204,7 +219,8 @@ class Runtime:
 
     @property
     def stats(self) -> RuntimeStats:
-        return self._counts.with_pool(self._pool.counts())
+        tables = self.limits.max_sequences * table_bytes(self._groups, pages_for(self.limits.max_context))
+        return self._counts.with_memory(self._pool.counts(), tables)
 
     def check(self) -> None:
         """Asserts that every extent in use belongs to a sequence that is known here, and that the pool agrees with itself."""
@@ -241,7 +257,7 @@ class Runtime:
         self._queues.admit(len(step_plan.admitted))
         requests = [self._queues.running(chunk.request) for chunk in step_plan.chunks]
         with self._pool.reserve(extents_of(self._groups, step_plan.pages)) as lease:
-            step = pack_step(step_plan.chunks, step_plan.page_moves, [request.sequence for request in requests], lease)
+            step, moves = pack_step(step_plan.chunks, [request.sequence for request in requests], lease)
             started = time.perf_counter()
             try:
                 output = self.executor.run(step)
@@ -253,7 +269,8 @@ class Runtime:
             lease.commit()
         for b, (request, chunk) in enumerate(zip(requests, step_plan.chunks, strict=True)):
             request.sequence.pages.commit(step.page_table[:, b], chunk.end)
-        self._counts.add_step(step_plan, requests, self._groups, seconds)
+        self._counts.add_step(step_plan, requests, seconds)
+        self._counts.add_moves(moves)
         if (news := self._watch.news(self._pool.used_bytes)) is not None:
             _log.warning(news)
         errors = output.errors()

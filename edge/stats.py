@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from edge.pages.geometry import GroupPages
 from edge.pages.pool import PoolCounts
+from edge.pages.sequence import PageMove
 from edge.request import Request
 from edge.scheduler.state import StepPlan
 from edge.units import human_bytes
@@ -19,6 +19,7 @@ class RuntimeStats:
     tokens."""
 
     pool: PoolCounts
+    table_bytes: int  # page tables of all sequences that may run at once
     steps: int
     prefill_tokens: int  # of prompts, and of answers that were computed again
     prefill_seconds: float
@@ -26,7 +27,9 @@ class RuntimeStats:
     decode_seconds: float
     loop_seconds: float  # of these steps outside the executor: planning, packing, sampling
     preemptions: int
-    bytes_copied: int  # by page moves; the preset `exact` has none
+    pages_sealed: int  # K and V of 32 tokens of one layer group
+    bytes_moved: int  # written by page moves: sealed pages in their new form, and copies
+    bytes_copied: int  # of these, pages copied as they are
 
 
 @dataclass(slots=True)
@@ -40,11 +43,11 @@ class StepCounts:
     decode_seconds: float = 0.0
     loop_seconds: float = 0.0
     preemptions: int = 0
+    pages_sealed: int = 0
+    bytes_moved: int = 0
     bytes_copied: int = 0
 
-    def add_step(
-        self, step_plan: StepPlan, requests: Sequence[Request], groups: tuple[GroupPages, ...], seconds: float
-    ) -> None:
+    def add_step(self, step_plan: StepPlan, requests: Sequence[Request], seconds: float) -> None:
         """A step that took the executor so long; `requests` are those of its chunks, before they got their tokens."""
         tokens = decode = 0
         for request, chunk in zip(requests, step_plan.chunks, strict=True):
@@ -55,11 +58,20 @@ class StepCounts:
         self.prefill_seconds += seconds * (tokens - decode) / tokens
         self.decode_tokens += decode
         self.decode_seconds += seconds * decode / tokens
-        self.bytes_copied += sum(groups[move.group].extent(move.value).bytes for move in step_plan.page_moves)
 
-    def with_pool(self, pool: PoolCounts) -> RuntimeStats:
+    def add_moves(self, moves: Sequence[PageMove]) -> None:
+        """The page moves of a step."""
+        for move in moves:
+            self.bytes_moved += move.bytes
+            if move.is_copy:
+                self.bytes_copied += move.bytes
+            elif not move.is_value:  # its V moves with it
+                self.pages_sealed += 1
+
+    def with_memory(self, pool: PoolCounts, table_bytes: int) -> RuntimeStats:
         return RuntimeStats(
             pool=pool,
+            table_bytes=table_bytes,
             steps=self.steps,
             prefill_tokens=self.prefill_tokens,
             prefill_seconds=self.prefill_seconds,
@@ -67,6 +79,8 @@ class StepCounts:
             decode_seconds=self.decode_seconds,
             loop_seconds=self.loop_seconds,
             preemptions=self.preemptions,
+            pages_sealed=self.pages_sealed,
+            bytes_moved=self.bytes_moved,
             bytes_copied=self.bytes_copied,
         )
 

@@ -9,24 +9,27 @@ import numpy as np
 
 from edge.executors.base import StepInput
 from edge.pages.pool import Lease
+from edge.pages.sequence import PageMove, pack_moves
 from edge.request import SequenceTokens
-from edge.scheduler.state import Chunk, PageMove
-
-_NO_MOVES = np.empty((0, 4), np.int32)
+from edge.scheduler.state import Chunk
 
 
 def pack_step(
-    chunks: Sequence[Chunk], moves: Sequence[PageMove], sequences: Sequence[SequenceTokens], lease: Lease
-) -> StepInput:
-    """The input of a step; sequence b of `sequences` runs chunk b. New pages come from `lease`, tables stay as they are."""
+    chunks: Sequence[Chunk], sequences: Sequence[SequenceTokens], lease: Lease
+) -> tuple[StepInput, tuple[PageMove, ...]]:
+    """The input of a step, and its moves; sequence b of `sequences` runs chunk b. New extents come from `lease`, the tables of
+    the sequences stay as they are."""
     query_start = [0, *accumulate(chunk.end - chunk.start for chunk in chunks)]
     tokens = [sequence.token_ids[chunk.start : chunk.end] for chunk, sequence in zip(chunks, sequences, strict=True)]
-    tables = [sequence.pages.place(chunk.end, lease) for chunk, sequence in zip(chunks, sequences, strict=True)]
-    return StepInput(
+    placed = [sequence.pages.place(chunk.end, lease) for chunk, sequence in zip(chunks, sequences, strict=True)]
+    moves = tuple(move for _, of_sequence in placed for move in of_sequence)
+    tables = [words for words, _ in placed]
+    step = StepInput(
         token_ids=np.array([token for part in tokens for token in part], np.int32),
         query_start=np.array(query_start, np.int32),
         kv_len=np.array([chunk.end for chunk in chunks], np.int32),
         page_table=tables[0][:, None] if len(tables) == 1 else np.stack(tables, axis=1),
-        page_moves=np.array([(m.group, int(m.value), m.source, m.target) for m in moves], np.int32) if moves else _NO_MOVES,
+        page_moves=pack_moves(moves),
         logit_rows=np.array([query_start[b + 1] - 1 for b, chunk in enumerate(chunks) if chunk.is_last], np.int32),
     )
+    return step, moves

@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING
 from edge.build_memory import BuildStep, build_step, limits_at_hand
 from edge.devices import DeviceProfile, EngineKind, Gpu
 from edge.jetpacks import JetPackStep, jetpack_steps
+from edge.pages.fit import peak_extents
+from edge.pages.geometry import bytes_of, page_groups, sealed_bits
+from edge.pages.linear import SEQUENCES, linear_bytes
 from edge.planner import MemoryPlan, MemorySizes, largest_context, plan_memory
-from edge.presets import PRESETS, SEQUENCES, Preset, PresetName, linear_bytes, paged_bytes
+from edge.preset_plan import PresetPlan
+from edge.presets import PRESETS, Preset, PresetName, presets_for
 from edge.roofline import Speed, Work, estimate_speeds, prefill_operations
 from edge.spec import ModelSpec
 
@@ -30,18 +34,6 @@ class Weights:
 
     stored: int  # in the engine
     read: int  # by one decoded token: every matrix once, and one row of a table that only embeds
-
-
-@dataclass(frozen=True, slots=True)
-class PresetPlan:
-    """KV memory of one preset."""
-
-    preset: PresetName
-    layout: str  # linear: one tensor a layer; paged: pages, which windows give back
-    bits: float  # of an element of K or V, scales counted
-    pool: int  # bytes at the planned context; of pages, those alone: the slabs that a pool is cut into take a few percent more
-    largest_context: int | None  # that fits with it; None: none does
-    ready: bool  # this version's engines can do it; False: planned for the paged engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,18 +111,20 @@ def workspace_bytes(spec: ModelSpec, context: int, step_tokens: int) -> int:
 
 
 def _presets(spec: ModelSpec, sizes: MemorySizes, memory: MemoryPlan, longest: int) -> tuple[PresetPlan, ...]:
-    linear = PresetPlan("exact", "linear", PRESETS["exact"].bits, memory.pool, memory.largest_context, ready=True)
-    return linear, *(_paged(name, preset, spec, sizes, memory, longest) for name, preset in PRESETS.items())
+    linear = PresetPlan("exact", "linear", sealed_bits(spec, PRESETS["exact"]), memory.pool, memory.largest_context, ready=True)
+    return linear, *(_paged(name, PRESETS[name], spec, sizes, memory, longest) for name in presets_for(spec.head_dim))
 
 
 def _paged(
     name: PresetName, preset: Preset, spec: ModelSpec, sizes: MemorySizes, memory: MemoryPlan, longest: int
 ) -> PresetPlan:
+    groups = page_groups(spec, preset)
+
     def pool(tokens: int) -> int:
-        return paged_bytes(spec, tokens, SEQUENCES, preset)
+        return bytes_of(peak_extents(groups, tokens, SEQUENCES))
 
     largest = largest_context(replace(sizes, pool=pool), longest, memory.available)
-    return PresetPlan(name, "paged", preset.bits, pool(memory.context), largest, ready=False)
+    return PresetPlan(name, "paged", sealed_bits(spec, preset), pool(memory.context), largest, ready=False)
 
 
 def _estimates(profile: DeviceProfile, gpu: Gpu, memory: MemoryPlan) -> dict[str, str]:

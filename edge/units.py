@@ -1,6 +1,21 @@
-"""Bytes for people. Owns: how a size is written. Needs: nothing. Never: terminals."""
+"""Bytes for people. Owns: how a size is written and read. Needs: nothing. Never: terminals."""
 
 from __future__ import annotations
+
+import re
+
+_UNITS = {"": 1, "b": 1} | {
+    f"{letter}{suffix}": base**power for power, letter in enumerate("kmgt", 1) for suffix, base in (("b", 1000), ("ib", 1024))
+}
+
+
+def parse_bytes(text: str) -> int:
+    """A size as people write it: 64MB, 64 MB, 96MiB, 1.5GB, 67108864. ValueError where it is none; 64M is not: some mean
+    decimal megabytes by it and some binary ones."""
+    match = re.fullmatch(r"([0-9]{1,18}(?:[.][0-9]{1,9})?) *([A-Za-z]*)", text.strip())
+    if match is None or (unit := _UNITS.get(match[2].lower())) is None:
+        raise ValueError(f"{text!r} is not a size in bytes. Write it like 64MB, 96MiB or 67108864")
+    return int(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
 
 
 def human_bytes(count: int) -> str:

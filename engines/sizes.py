@@ -16,10 +16,13 @@ from edge.devices import EngineKind, load_device
 from edge.errors import BudgetError, BuildError
 from edge.executors.cpu_plan import CpuPlan, PlanStep, PlanTensor
 from edge.executors.native import available_threads, load_core
-from edge.footprint import engine_sizes
+from edge.footprint import engine_sizes, load_context
+from edge.kv_budget import KvChoice, check_kv_budget, longest_in_budget
 from edge.manifest import Limits
 from edge.monitors.memory import machine_memory
-from edge.planner import MemoryPlan, plan_memory
+from edge.planner import MemoryPlan, MemorySizes, plan_memory
+from edge.preset_plan import PresetPlan, preset_plans
+from edge.presets import presets_for
 from edge.spec import ModelSpec
 from edge.units import human_bytes
 from engines.contexts import wanted_context
@@ -35,26 +38,49 @@ def model_plan(
     source: Source,
     tier: Tier,
     target: str,
+    kv: KvChoice,
     *,
     context: int | None,
     sequences: int,
     threads: int | None,
     requantise: bool = False,
-) -> MemoryPlan:
-    """The memory table that the package of `source` would have. Reads one row of every tensor."""
+) -> tuple[MemoryPlan, tuple[PresetPlan, ...]]:
+    """The memory table that the package of `source` would have, and its KV memory by preset. Reads one row of every tensor."""
     spec, config = source.spec, InferenceConfig.load()
-    wanted = wanted_context(spec, context, config.context)
+    longest = longest_in_budget(spec, kv, sequences, spec.context_length, config)
+    asked = load_context(context, kv, longest)
+    wanted = wanted_context(spec, asked if isinstance(asked, int) else None, config.context)
+    offered = presets_for(spec.head_dim)
+    check_kv_budget(
+        spec, kv, offered, what="this load", context=wanted, sequences=sequences, limit=spec.context_length, config=config
+    )
     limits = Limits(wanted, max(config.max_step_tokens, sequences), sequences, sequences)
     host = load_device(target).host
-    sizes = engine_sizes(
-        planned_engine(source, tier, requantise),
+    engine = planned_engine(source, tier, requantise)
+
+    def sizes_of(choice: KvChoice) -> MemorySizes:
+        return engine_sizes(
+            engine,
+            spec,
+            limits,
+            config,
+            choice,
+            threads=threads or available_threads(),
+            host_bytes=host.base_bytes + host.text_bytes,
+        )
+
+    memory = plan_memory(sizes_of(kv), context=wanted, longest_context=longest, available=machine_memory().available)
+    presets = preset_plans(
         spec,
-        limits,
-        config,
-        threads=threads or available_threads(),
-        host_bytes=host.base_bytes + host.text_bytes,
+        sizes_of,
+        memory,
+        offered,
+        budget_bytes=kv.budget_bytes,
+        sequences=sequences,
+        longest_context=spec.context_length,
+        config=config,
     )
-    return plan_memory(sizes, context=wanted, longest_context=spec.context_length, available=machine_memory().available)
+    return memory, presets
 
 
 def build_bytes(engine: CpuPlan, spec: ModelSpec, kind: EngineKind, context: int | None) -> int:

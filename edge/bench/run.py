@@ -10,6 +10,7 @@ from edge.bench.figures import engine_figures
 from edge.bench.measure import measure
 from edge.bench.rates import measure_rates
 from edge.bench.work import decode_work, prefill_work
+from edge.presets import PRESETS
 
 if TYPE_CHECKING:
     from edge.planner import MemoryPlan
@@ -34,6 +35,7 @@ def bench_runtime(runtime: Runtime, plan: MemoryPlan, load: Load, threads: int) 
     steps, isa = executor.plan, executor.isa
     with runtime:
         measured = measure(runtime, load.prompt, load.decode, load.rounds)
-    decode = decode_work(steps, spec, load.prompt, load.decode)
+    preset = PRESETS[runtime.preset]
+    decode = decode_work(steps, spec, preset, load.prompt, load.decode)
     rates = measure_rates(isa, threads, round(decode.bytes))
-    return engine_figures(measured, plan.total, decode, prefill_work(steps, spec, load.prompt), rates)
+    return engine_figures(measured, plan.total, decode, prefill_work(steps, spec, preset, load.prompt), rates)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from edge.contract import PAGE_TOKENS
 from edge.executors.cpu_plan import CpuPlan
-from edge.pages.geometry import page_groups
+from edge.pages.geometry import GroupPages, page_groups, pages_for, sealed_end, span_count
+from edge.presets import Preset
 from edge.spec import ModelSpec
 
 _MATRIX_FIELDS = ("weight0", "weight1", "weight2")
@@ -32,28 +33,28 @@ class Work:
         return self.int8_operations + self.fp32_operations + self.attention_operations
 
 
-def decode_work(plan: CpuPlan, spec: ModelSpec, first: int, count: int) -> Work:
+def decode_work(plan: CpuPlan, spec: ModelSpec, preset: Preset, first: int, count: int) -> Work:
     """A decoded token on average, of `count` tokens at the positions from `first` on: every weight once, and the keys and
-    values that a query there sees."""
+    values that a query there sees, in the form in which it reads them."""
     positions = range(first, first + count)
     int8, fp32 = _matrix_operations(plan, ("project", "add", "gated", "head"))
     return Work(
         weight_bytes=plan.weight_bytes_per_token,
-        kv_bytes=_kv_bytes(spec, positions) / count,
+        kv_bytes=_kv_bytes(spec, preset, positions) / count,
         int8_operations=int8,
         fp32_operations=fp32,
         attention_operations=_attention_operations(spec, positions) / count,
     )
 
 
-def prefill_work(plan: CpuPlan, spec: ModelSpec, tokens: int) -> Work:
+def prefill_work(plan: CpuPlan, spec: ModelSpec, preset: Preset, tokens: int) -> Work:
     """A prompt of `tokens` tokens in all. Weights, keys and values count once, as they would for a machine with enough cache;
     the head is for the last token alone."""
     layers, head = _matrix_operations(plan, ("project", "add", "gated")), _matrix_operations(plan, ("head",))
     positions = range(tokens)
     return Work(
         weight_bytes=plan.weight_bytes_per_token,
-        kv_bytes=_kv_bytes(spec, (tokens - 1,)),
+        kv_bytes=_kv_bytes(spec, preset, (tokens - 1,)),
         int8_operations=layers[0] * tokens + head[0],
         fp32_operations=layers[1] * tokens + head[1],
         attention_operations=_attention_operations(spec, positions),
@@ -84,10 +85,22 @@ def _seen(window: int, position: int) -> int:
     return min(position + 1, window) if window else position + 1
 
 
-def _kv_bytes(spec: ModelSpec, positions: Iterable[int]) -> float:
+def _kv_bytes(spec: ModelSpec, preset: Preset, positions: Iterable[int]) -> float:
     """Bytes of keys and values that queries at these positions see, all layers."""
-    groups = page_groups(spec)
-    return sum(group.page_bytes / PAGE_TOKENS * _seen(group.window, position) for position in positions for group in groups)
+    groups = page_groups(spec, preset)
+    return sum(_group_bytes(group, position) for position in positions for group in groups)
+
+
+def _group_bytes(group: GroupPages, position: int) -> float:
+    """Of one layer group. Of open pages the tokens that are seen count, sealed ones are read whole."""
+    seen = _seen(group.window, position)
+    if not group.seals:
+        return group.open.bytes / PAGE_TOKENS * seen
+    oldest = position + 1 - seen
+    sealed = span_count(oldest // PAGE_TOKENS, pages_for(position + 1), sealed_end(position)).sealed
+    hidden = oldest % PAGE_TOKENS if sealed and oldest >= PAGE_TOKENS else 0  # of the oldest sealed page
+    open_tokens = seen - (sealed * PAGE_TOKENS - hidden)
+    return group.sealed.bytes * sealed + group.open.bytes / PAGE_TOKENS * open_tokens
 
 
 def _attention_operations(spec: ModelSpec, positions: Iterable[int]) -> int:

@@ -9,14 +9,26 @@ import importlib
 import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import edge
 from edge.cli.bench_table import figures_table
-from edge.cli.options import budget_option, force_package_option, isa_option, json_option, rounds_option, threads_option
+from edge.cli.options import (
+    budget_option,
+    force_package_option,
+    isa_option,
+    json_option,
+    kv_budget_option,
+    kv_preset_option,
+    rounds_option,
+    threads_option,
+)
 from edge.errors import RequestError
+
+if TYPE_CHECKING:
+    from edge.presets import PresetName
 
 SPARE_TOKENS = 64  # of context behind prompt and answer, as in the measurements of other engines that ours stand beside
 
@@ -53,6 +65,8 @@ class BenchCommand(click.Command):
 @click.argument("package", type=click.Path(path_type=Path))
 @click.option("--prompt", type=click.IntRange(min=1), default=512, show_default=True, help="Tokens of the prompt.")
 @click.option("--decode", type=click.IntRange(min=1), default=64, show_default=True, help="Tokens to decode after it.")
+@kv_preset_option()
+@kv_budget_option()
 @rounds_option(1)
 @threads_option()
 @isa_option()
@@ -63,6 +77,8 @@ def command(
     package: Path,
     prompt: int,
     decode: int,
+    kv_preset: PresetName | None,
+    kv_budget: int | None,
     rounds: int,
     threads: int | None,
     isa: str,
@@ -76,20 +92,25 @@ def command(
     of the dot products, whichever takes longer.
     """
     from edge.bench.run import Load, bench_runtime
+    from edge.cli.kv_figures import kv_figures
     from edge.executors.native import available_threads
-    from edge.footprint import open_runtime, package_plan
+    from edge.footprint import check_prompt_budget, open_runtime, package_plan
+    from edge.kv_budget import choose_kv
     from edge.package import Package
     from edge.runnable import check_runs_here
 
     used_threads = threads or available_threads()
     start = time.perf_counter()
     opened = Package.open(package, force=force)
-    check_runs_here(opened)
+    kv = choose_kv(opened, kv_preset, kv_budget)
+    check_runs_here(opened, kv.preset)
     context = bench_context(prompt, decode, opened.manifest.limits.max_context)
-    plan = package_plan(opened, context=context, threads=used_threads, with_text=False)
-    runtime = open_runtime(opened, plan, ask_for=ask_for, threads=used_threads, isa=isa, ignore_budget=ignore_budget)
+    if kv.budget_bytes is not None:
+        context = min(context, check_prompt_budget(opened, kv, f"--prompt {prompt} with --decode {decode}", prompt + decode))
+    plan = package_plan(opened, kv, context=context, threads=used_threads, with_text=False)
+    runtime = open_runtime(opened, plan, kv, ask_for=ask_for, threads=used_threads, isa=isa, ignore_budget=ignore_budget)
     load = time.perf_counter() - start
-    figures = bench_runtime(runtime, plan, Load(prompt, decode, rounds), used_threads)
+    figures = bench_runtime(runtime, plan, Load(prompt, decode, rounds), used_threads) | kv_figures(runtime, kv)
     show({"package": str(package), "tier": opened.manifest.tier, "load_s": load}, figures, as_json)
 
 

@@ -79,6 +79,7 @@ def command(
     from edge.bench.peers import choose_peers, read_pythons
     from edge.bench.plot import need_matplotlib, plot_comparisons
     from edge.executors.native import available_threads
+    from edge.kv_budget import choose_kv
     from edge.package import Package
     from edge.runnable import check_runs_here
 
@@ -89,7 +90,7 @@ def command(
     if gguf is not None and not gguf.is_file():
         raise ConfigError(f"--gguf {gguf}: no such file. Give the GGUF file of the model")
     opened = Package.open(package, force=force)
-    check_runs_here(opened)
+    check_runs_here(opened, choose_kv(opened, None, None).preset)
     for tokens in prompts:
         bench_context(tokens, decode, opened.manifest.limits.max_context)
     with terminal_progress() as progress, _scratch() as scratch:

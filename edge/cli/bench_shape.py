@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING
 import click
 
 from edge.cli.bench import ask_for, bench_context, show
-from edge.cli.options import budget_option, isa_option, json_option, rounds_option, threads_option
+from edge.cli.options import budget_option, isa_option, json_option, kv_preset_option, rounds_option, threads_option
 from edge.cli.progress import terminal_progress
 from edge.cli.tables import format_table
-from edge.errors import ConfigError
+from edge.errors import ConfigError, RequestError
 from edge.units import human_bytes
 
 if TYPE_CHECKING:
     from edge.executors.cpu_plan import CpuPlan
+    from edge.kv_budget import KvChoice
     from edge.manifest import Limits
     from edge.planner import MemoryPlan
+    from edge.presets import PresetName
     from edge.runtime import Runtime
     from edge.spec import ModelSpec
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 @click.argument("name", required=False)
 @click.option("--prompt", type=click.IntRange(min=1), default=512, show_default=True, help="Tokens of the prompt.")
 @click.option("--decode", type=click.IntRange(min=1), default=64, show_default=True, help="Tokens to decode after it.")
+@kv_preset_option()
 @rounds_option(1)
 @threads_option()
 @isa_option()
@@ -39,6 +42,7 @@ def command(
     name: str | None,
     prompt: int,
     decode: int,
+    kv_preset: PresetName | None,
     rounds: int,
     threads: int | None,
     isa: str,
@@ -56,20 +60,22 @@ def command(
     from edge.bench.run import Load, bench_runtime
     from edge.bench.shapes import load_shape
     from edge.bench.synthetic import synthetic_plan, write_synthetic
+    from edge.cli.kv_figures import kv_figures
     from edge.executors.native import available_threads
 
     shape, used_threads = load_shape(name), threads or available_threads()
     spec = shape.spec(Path(name).stem if name.endswith(".yaml") else name)
     engine = synthetic_plan(shape, spec)
     context = bench_context(prompt, decode, spec.context_length)
-    plan = _memory_plan(engine, spec, context, used_threads, None if ignore_budget else name)
+    kv = _kv_choice(spec, kv_preset)
+    plan = _memory_plan(engine, spec, kv, context, used_threads, None if ignore_budget else name)
     with terminal_progress() as progress, tempfile.TemporaryDirectory(prefix="edge-shape-") as scratch:
         _check_disk(Path(scratch), engine.weight_bytes)
         write_synthetic(engine, Path(scratch), progress)
         start = time.perf_counter()
-        runtime = _open(Path(scratch), spec, context, used_threads, isa)
+        runtime = _open(Path(scratch), spec, kv, context, used_threads, isa)
         load = time.perf_counter() - start
-        figures = bench_runtime(runtime, plan, Load(prompt, decode, rounds), used_threads)
+        figures = bench_runtime(runtime, plan, Load(prompt, decode, rounds), used_threads) | kv_figures(runtime, kv)
     show({"shape": spec.name, "tier": "int4", "load_s": load}, figures, as_json)
 
 
@@ -88,7 +94,7 @@ def _listing(as_json: bool) -> str:
     return format_table([head, *cells], right=frozenset({2, 3}))
 
 
-def _memory_plan(engine: CpuPlan, spec: ModelSpec, context: int, threads: int, checked: str | None) -> MemoryPlan:
+def _memory_plan(engine: CpuPlan, spec: ModelSpec, kv: KvChoice, context: int, threads: int, checked: str | None) -> MemoryPlan:
     """What a run takes; BudgetError where that is not there and the plan is `checked`, by this name."""
     from edge.config import InferenceConfig
     from edge.devices import load_device
@@ -100,7 +106,7 @@ def _memory_plan(engine: CpuPlan, spec: ModelSpec, context: int, threads: int, c
     config = InferenceConfig.load()
     limits = resolve_limits(_engine_limits(spec), context, 1, config)
     host = load_device("cpu").host.base_bytes
-    sizes = engine_sizes(engine, spec, limits, config, threads=threads, host_bytes=host)
+    sizes = engine_sizes(engine, spec, limits, config, kv, threads=threads, host_bytes=host)
     available = machine_memory().available
     plan = plan_memory(sizes, context=context, longest_context=spec.context_length, available=available)
     if checked is not None:
@@ -125,15 +131,28 @@ def _engine_limits(spec: ModelSpec) -> Limits:
     return Limits(spec.context_length, max_step_tokens=2048, max_sequences=1, max_logit_rows=contract.SEAL_TOKENS)
 
 
-def _open(folder: Path, spec: ModelSpec, context: int, threads: int, isa: str) -> Runtime:
+def _kv_choice(spec: ModelSpec, asked: PresetName | None) -> KvChoice:
+    """The preset asked for, else the default. RequestError where heads of this width do not allow it."""
+    from edge.config import InferenceConfig
+    from edge.kv_budget import KvChoice
+    from edge.presets import default_preset, presets_for
+
+    offered = presets_for(spec.head_dim)
+    if asked is not None and asked not in offered:
+        fact = f"--kv-preset {asked}: heads of {spec.head_dim} channels allow {', '.join(offered)}"
+        raise RequestError(f"{fact}. Use one of these")
+    return KvChoice(asked or default_preset(InferenceConfig.load().kv_preset, offered))
+
+
+def _open(folder: Path, spec: ModelSpec, kv: KvChoice, context: int, threads: int, isa: str) -> Runtime:
     from edge.config import InferenceConfig
     from edge.executors.native import NativeExecutor
+    from edge.kv_budget import kv_pool
     from edge.load import resolve_limits
-    from edge.pages.budget import plan_pool
     from edge.runtime import Runtime
 
     config = InferenceConfig.load()
     limits = resolve_limits(_engine_limits(spec), context, 1, config)
-    pool = plan_pool(spec, context, 1, config)
+    pool = kv_pool(spec, kv, context, 1, config)
     executor = NativeExecutor.open(folder, spec, limits, pool_bytes=pool.pool_bytes, threads=threads, isa=isa)
-    return Runtime(spec, executor, pool, limits, config)
+    return Runtime(spec, executor, pool, limits, config, kv.preset)

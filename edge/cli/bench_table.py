@@ -30,11 +30,19 @@ def figures_table(figures: dict[str, Any]) -> str:
         ["loop", f"{figures['loop_overhead_ms_per_token']:.3f} ms a token",
          f"{100 * figures['loop_overhead_share']:.1f} % of a token outside the engine", ""],
         ["memory", human_bytes(peak) if peak else "not known here", f"planned {human_bytes(figures['planned_bytes'])}", ""],
+        ["KV memory", human_bytes(figures["kv_high_water_bytes"]), f"preset {figures['kv_preset']}",
+         f"{_formats(figures)} of a pool of {human_bytes(figures['kv_pool_bytes'])}; {figures['kv_pages_sealed']} pages "
+         f"sealed, {human_bytes(figures['kv_bytes_copied'])} copied"],
         ["load", f"{figures['load_s']:.2f} s", "", ""],
         ["runs on", figures["isa"], f"{figures['threads']} threads", ""],
         ["logits", figures["logits_sha256"][:16], f"edge-zero {figures['version']} {figures['commit'] or ''}".strip(), ""],
     ]  # fmt: skip
     return format_table(rows)
+
+
+def _formats(figures: dict[str, Any]) -> str:
+    """Bytes in each format when they were the most."""
+    return ", ".join(f"{name} {human_bytes(size)}" for name, size in figures["kv_high_water_by_format"].items())
 
 
 def _share(figures: dict[str, Any], phase: str) -> str:

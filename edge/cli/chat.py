@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +12,8 @@ from edge.cli.options import (
     context_option,
     force_package_option,
     isa_option,
+    kv_budget_option,
+    kv_preset_option,
     max_tokens_option,
     model_option,
     package_and_words,
@@ -21,14 +24,21 @@ from edge.cli.options import (
 )
 from edge.text.normalise import prompt_text
 
+if TYPE_CHECKING:
+    from edge.presets import PresetName
+
 
 @click.command(name="chat")
 @click.argument("words", nargs=-1, metavar="PACKAGE")
 @model_option()
 @click.option("--system", default="", help="A system message for the whole chat.")
+@click.option("-f", "--file", type=click.Path(path_type=Path), help="A text to talk about: it stands in front of the first "
+              "message, in the same turn. UTF-8.")  # fmt: skip
 @template_option()
 @max_tokens_option(1024)
-@context_option()
+@context_option("yaml/runtime/inference.yaml or what --file needs, at most the model's own; all that --kv-budget holds")
+@kv_preset_option()
+@kv_budget_option()
 @sampling_options
 @threads_option()
 @isa_option()
@@ -38,9 +48,12 @@ def command(
     words: tuple[str, ...],
     model: Path | None,
     system: str,
+    file: Path | None,
     chat_template_file: Path | None,
     max_tokens: int,
     context: int | None,
+    kv_preset: PresetName | None,
+    kv_budget: int | None,
     temp: float,
     top_k: int,
     top_p: float,
@@ -55,6 +68,8 @@ def command(
     """Talk to PACKAGE (NAME.edge). Ctrl-C stops an answer, Ctrl-D leaves, /? shows the commands inside.
 
     With a pipe on standard input every line is a message, and the answers go to standard output.
+
+    A long document in a small budget: edge chat NAME.edge --file manual.md --kv-preset balanced --kv-budget 64MB
     """
     path, rest = package_and_words(words, model, takes_text=False)
     if rest:
@@ -66,6 +81,9 @@ def command(
     options = ChatOptions(
         settings=ChatSettings(sampling, max_tokens, system and prompt_text(system, "--system")),
         context=context,
+        kv_preset=kv_preset,
+        kv_budget=kv_budget,
+        file=file,
         threads=threads,
         isa=isa,
         template_file=chat_template_file,

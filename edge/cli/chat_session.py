@@ -6,12 +6,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from edge.cli.chat_commands import Leave, is_command, run_command
 from edge.cli.conversation import AnswerFigures, ChatSettings, Conversation
+from edge.cli.document import document_context, read_document
 from edge.cli.line_editor import LineEditor, PlainEditor, TerminalEditor
 from edge.cli.options import ask_for_context
 from edge.cli.screen import write_answer
@@ -19,6 +21,9 @@ from edge.env import is_colour_off, state_folder
 from edge.errors import BudgetError, RequestError
 from edge.monitors.memory import process_memory
 from edge.units import planned_and_used
+
+if TYPE_CHECKING:
+    from edge.presets import PresetName
 
 HISTORY_NAME = "chat_history"
 DIM, RESET = "\x1b[2m", "\x1b[0m"
@@ -30,6 +35,9 @@ class ChatOptions:
 
     settings: ChatSettings
     context: int | None = None
+    kv_preset: PresetName | None = None
+    kv_budget: int | None = None  # bytes
+    file: Path | None = None  # a text in front of the first message
     threads: int | None = None
     isa: str = "auto"
     template_file: Path | None = None  # in place of the package's own
@@ -40,22 +48,30 @@ class ChatOptions:
 def run_chat(package_path: Path, options: ChatOptions) -> None:
     """Talks to the package until the user leaves. EdgeError where it cannot be opened, or is a base model."""
     from edge.footprint import open_runtime, package_plan
+    from edge.kv_budget import choose_kv
     from edge.package import Package
     from edge.runnable import check_runs_here
     from edge.text.template import ChatTemplate
 
     package = Package.open(package_path, force=options.force)
-    check_runs_here(package)
+    kv = choose_kv(package, options.kv_preset, options.kv_budget)
+    check_runs_here(package, kv.preset)
     tokenizer = package.open_tokenizer()
     if options.template_file is None:
         template = ChatTemplate.open(package.path / "tokenizer", tokenizer)
     else:
         template = ChatTemplate.read(options.template_file, tokenizer)
-    plan = package_plan(package, context=options.context, threads=options.threads)
+    settings, context = options.settings, options.context
+    if options.file is not None:
+        document = read_document(options.file, partial(tokenizer.check_length, max_context=package.manifest.limits.max_context))
+        settings = replace(settings, document=document)
+        context = document_context(package, kv, tokenizer, template, settings, options.file, context)
+    plan = package_plan(package, kv, context=context, threads=options.threads)
     with (
         open_runtime(
             package,
             plan,
+            kv,
             ask_for=ask_for_context,
             threads=options.threads,
             isa=options.isa,
@@ -63,16 +79,25 @@ def run_chat(package_path: Path, options: ChatOptions) -> None:
         ) as runtime,
         closing(runtime.session()) as engine,
     ):
-        conversation = Conversation(tokenizer, template, engine, runtime.limits.max_context, options.settings)
-        talk(conversation, _editor(conversation.check_length), sys.stdout, sys.stderr, planned_bytes=plan.total)
+        conversation = Conversation(tokenizer, template, engine, runtime.limits.max_context, settings)
+        talk(
+            conversation,
+            _editor(conversation.check_length),
+            sys.stdout,
+            sys.stderr,
+            planned_bytes=plan.total,
+            kv_preset=kv.preset,
+        )
 
 
-def talk(conversation: Conversation, editor: LineEditor, out: TextIO, notes: TextIO, *, planned_bytes: int) -> None:
+def talk(
+    conversation: Conversation, editor: LineEditor, out: TextIO, notes: TextIO, *, planned_bytes: int, kv_preset: PresetName
+) -> None:
     """The loop: answers go to `out`, everything else to `notes`. Ends with the input, or with /bye. KeyboardInterrupt where
     nobody is there who could have meant one answer only."""
     say = _Notes(notes)
     if editor.is_interactive:
-        say(f"context {conversation.context:,} tokens. /? shows the commands, Ctrl-D leaves")
+        say(f"context {conversation.context:,} tokens, KV {kv_preset}. /? shows the commands, Ctrl-D leaves")
     while True:
         try:
             entry = editor.read()

@@ -45,6 +45,7 @@ class ChatSettings:
     sampling: SamplingParams
     max_tokens: int
     system: str  # "": no system message of our own
+    document: str = ""  # in front of the first message, in its turn; "": none
 
 
 @dataclass(slots=True)
@@ -63,6 +64,11 @@ class _Computed:
 
     ids: tuple[int, ...]  # prompt and answer, without the token that ended it
     text: str  # the rendered prompt, and the answer behind it
+
+
+def with_document(document: str, question: str) -> str:
+    """The first message of a chat about a document."""
+    return f"{document}\n\n{question}"
 
 
 class Conversation:
@@ -101,7 +107,10 @@ class Conversation:
 
         RequestError where the chat no longer fits in the context; nothing has changed then.
         """
-        message = {"role": "user", "content": prompt_text(text, "the message")}
+        content = prompt_text(text, "the message")
+        if self.settings.document and not self.messages:
+            content = with_document(self.settings.document, content)
+        message = {"role": "user", "content": content}
         rendered, ids = self._prompt([*self.messages, message])
         if len(ids) >= self.context:
             raise RequestError(

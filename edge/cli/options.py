@@ -15,6 +15,8 @@ import click
 from click.core import ParameterSource
 
 from edge.cli.models import is_package_name
+from edge.presets import LEVELS, PRESETS, PresetName
+from edge.units import parse_bytes
 
 if TYPE_CHECKING:
     from edge.sampling import SamplingParams
@@ -86,6 +88,43 @@ def isa_option() -> Decorator:
     return click.option(
         "--isa", default="auto", show_default=True, envvar="EDGE_ISA",
         show_envvar=True, help="Instruction set of the kernels; `edge doctor` shows which there are.",
+    )  # fmt: skip
+
+
+def _read_preset(context: click.Context, parameter: click.Parameter, value: str | None) -> PresetName | None:
+    """A KV preset, or the level of precision that stands for one."""
+    if value is None:
+        return None
+    names: dict[str, PresetName] = {name: name for name in PRESETS}
+    names.update({str(level): name for level, name in LEVELS.items()})
+    if value not in names:
+        raise click.BadParameter(f"{value!r} is not one of {', '.join(PRESETS)}, {', '.join(LEVELS)}.", context, parameter)
+    return names[value]
+
+
+def _read_bytes(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    """A size in bytes, with a unit or without."""
+    try:
+        return None if value is None else parse_bytes(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.", context, parameter) from None
+
+
+def kv_preset_option(*more_names: str, more_variables: tuple[str, ...] = ()) -> Decorator:
+    return click.option(
+        "--kv-preset", *more_names, "kv_preset", callback=_read_preset, metavar="|".join(PRESETS),
+        envvar=["EDGE_KV_PRESET", *more_variables], show_envvar=True,
+        help="Precision of KV memory behind the last 128 to 255 tokens: exact fp16, safe int8 keys and int4 values, balanced "
+        "int4, tight int4 keys and int2 values; or a level: high (exact), medium (safe), low (balanced).  "
+        "[default: yaml/runtime/inference.yaml, or the next more exact one that the package has]",
+    )  # fmt: skip
+
+
+def kv_budget_option() -> Decorator:
+    return click.option(
+        "--kv-budget", callback=_read_bytes, metavar="BYTES", envvar="EDGE_KV_BUDGET", show_envvar=True,
+        help="All KV memory, like 64MB or 96MiB. Without --ctx-size the context is what this holds.  "
+        "[default: what the context needs]",
     )  # fmt: skip
 
 

@@ -12,18 +12,28 @@ from click.core import ParameterSource
 
 from edge.cli.build_extra import need_build_extra
 from edge.cli.models import find_model, is_package
-from edge.cli.options import context_option, json_option, offline_option, target_option, threads_option, tier_option
-from edge.cli.plan_text import plan_row, plan_text
+from edge.cli.options import (
+    context_option,
+    json_option,
+    kv_budget_option,
+    kv_preset_option,
+    offline_option,
+    target_option,
+    threads_option,
+    tier_option,
+)
+from edge.cli.plan_text import CpuLoadPlan, plan_row, plan_text
 from edge.cli.progress import terminal_progress
 from edge.cli.screen import shown
+from edge.config import InferenceConfig
 from edge.devices import EngineKind, choose_engine
 from edge.errors import RequestError
-from edge.presets import PRESETS, READY, SEQUENCES
+from edge.kv_budget import KvChoice, choose_kv
+from edge.pages.linear import SEQUENCES
+from edge.presets import PRESETS, PresetName, default_preset, presets_for
 
 if TYPE_CHECKING:
     from edge.package import Package
-    from edge.planner import MemoryPlan
-    from edge.presets import PresetName
     from edge.target_plan import TargetPlan
 
 
@@ -32,7 +42,8 @@ class Load:
     """What is to be planned for."""
 
     context: int | None  # tokens; None: the target's default
-    preset: PresetName
+    preset: PresetName | None  # None: the default
+    kv_budget: int | None  # bytes; None: what the load needs
     sequences: int
     threads: int | None
 
@@ -43,8 +54,8 @@ class Load:
 @target_option()
 @click.option("--engine", type=click.Choice(get_args(EngineKind)), help="Kind of engine.  [default: the target's first]")
 @context_option("of the device, or yaml/runtime/inference.yaml for cpu; at most the model's own")
-@click.option("--preset", type=click.Choice(tuple(PRESETS)), default="exact", show_default=True, envvar="EDGE_PRESET",
-              show_envvar=True, help="Precision of KV memory.")  # fmt: skip
+@kv_preset_option("--preset", more_variables=("EDGE_PRESET",))
+@kv_budget_option()
 @click.option("--sequences", type=click.IntRange(min=1), default=1, show_default=True, help="Sequences at once.")
 @threads_option()
 @offline_option()
@@ -55,7 +66,8 @@ def command(
     target: str,
     engine: EngineKind | None,
     context: int | None,
-    preset: PresetName,
+    kv_preset: PresetName | None,
+    kv_budget: int | None,
     sequences: int,
     threads: int | None,
     offline: bool,
@@ -63,9 +75,9 @@ def command(
 ) -> None:
     """Show the memory that MODEL (a package, a catalog name, a GGUF file or a model folder) will need, and what would fit.
 
-    For a GPU also what its last build step takes, the largest context of each KV precision, and an estimate of its speed.
+    With the largest context of each KV preset; for a GPU also what its last build step takes and an estimate of its speed.
     """
-    load = Load(context, preset, sequences, threads)
+    load = Load(context, kv_preset, kv_budget, sequences, threads)
     if is_package(Path(model)):
         from edge.package import Package
 
@@ -75,23 +87,25 @@ def command(
     else:
         plan = _model_plan(model, tier, target, choose_engine(target, engine), load, offline)
     if as_json:
-        asked = {"model": model, "tier": tier, "target": target, "sequences": sequences, "preset": preset}
+        asked = {"model": model, "tier": tier, "target": target, "sequences": sequences}
         click.echo(json.dumps(plan_row(plan) | asked))
         return
     click.echo(plan_text(plan, shown(model), tier, target, sequences))
 
 
-def _package_plan(package: Package, target: str, load: Load) -> MemoryPlan | TargetPlan:
-    from edge.footprint import package_plan, package_target_plan
+def _package_plan(package: Package, target: str, load: Load) -> CpuLoadPlan | TargetPlan:
+    from edge.footprint import package_plan, package_presets, package_target_plan
 
     manifest = package.manifest
     _check(load, "cpu" if manifest.engine is None else manifest.engine.kind, target, manifest.capabilities.presets)
-    if manifest.engine is None:
-        return package_plan(package, context=load.context, sequences=load.sequences, threads=load.threads)
-    return package_target_plan(package, context=load.context)
+    if manifest.engine is not None:
+        return package_target_plan(package, context=load.context)
+    kv = choose_kv(package, load.preset, load.kv_budget)
+    memory = package_plan(package, kv, context=load.context, sequences=load.sequences, threads=load.threads)
+    return CpuLoadPlan(memory, kv, package_presets(package, memory, kv, sequences=load.sequences, threads=load.threads))
 
 
-def _model_plan(model: str, tier: str, target: str, kind: EngineKind, load: Load, offline: bool) -> MemoryPlan | TargetPlan:
+def _model_plan(model: str, tier: str, target: str, kind: EngineKind, load: Load, offline: bool) -> CpuLoadPlan | TargetPlan:
     need_build_extra("edge plan of a model that is not built")
     from calibration.tiers import load_tier
     from engines.sizes import model_plan
@@ -99,24 +113,37 @@ def _model_plan(model: str, tier: str, target: str, kind: EngineKind, load: Load
     from engines.target_sizes import model_target_plan
 
     chosen = load_tier(tier)  # what is wrong with the words is said before anything is downloaded
-    _check(load, kind, target, READY)
+    _check(load, kind, target, tuple(PRESETS) if kind == "cpu" else ("exact",))
     with terminal_progress() as progress:
         found = find_model(model, progress, offline=offline, hashed=False)
     source = open_source(found.path, load.context)
     if kind == "cpu":
-        return model_plan(source, chosen, target, context=load.context, sequences=load.sequences, threads=load.threads)
+        offered = presets_for(source.spec.head_dim)
+        _check(load, kind, target, offered)
+        kv = KvChoice(load.preset or default_preset(InferenceConfig.load().kv_preset, offered), load.kv_budget)
+        memory, presets = model_plan(
+            source, chosen, target, kv, context=load.context, sequences=load.sequences, threads=load.threads
+        )
+        return CpuLoadPlan(memory, kv, presets)
     return model_target_plan(source, chosen, target, kind, context=load.context)
 
 
 def _check(load: Load, kind: EngineKind, target: str, presets: tuple[str, ...]) -> None:
     """RequestError, or UsageError, where an engine of `kind` does not take such a load."""
-    if load.preset not in presets:
+    if load.preset is not None and load.preset not in presets:
+        reason = (
+            "Of this model, that is: its heads, or what was measured when it was built, do not allow the others"
+            if kind == "cpu"
+            else "The others need paged KV in that precision, which this version does not have for them"
+        )
         raise RequestError(
-            f"--preset {load.preset}: engines for {target} can do: {', '.join(presets)}. The others need paged KV in that "
-            f"precision, which this version does not have. Use --preset {presets[0]}"
+            f"--kv-preset {load.preset}: engines for {target} can do: {', '.join(presets)}. {reason}. "
+            f"Use --kv-preset {presets[-1]}"
         )
     if kind == "cpu":
         return
+    if load.kv_budget is not None:
+        raise RequestError(f"--kv-budget: the caches of a {kind} engine have a fixed length. Leave it out, and give --ctx-size")
     if load.sequences > SEQUENCES:
         raise RequestError(
             f"--sequences {load.sequences}: a {kind} engine of this version carries {SEQUENCES}. Leave --sequences out, or use "

@@ -5,15 +5,17 @@ What is not exact is called an estimate wherever it stands, and how it was arriv
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from edge.build_memory import BASIS, LARGEST_MEASURED, BuildStep
 from edge.cli.tables import format_table
 from edge.jetpacks import JetPackStep
+from edge.kv_budget import KvChoice
 from edge.planner import MemoryPlan
+from edge.preset_plan import PresetPlan
 from edge.roofline import DECODE_SHARE, SMALL_WEIGHTS
-from edge.target_plan import PresetPlan, TargetPlan
+from edge.target_plan import TargetPlan
 from edge.units import human_bytes
 
 _RIGHT = frozenset({1})
@@ -23,12 +25,22 @@ FORMULA = (
 )
 
 
-def plan_row(plan: MemoryPlan | TargetPlan) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class CpuLoadPlan:
+    """What a load of a CPU engine needs."""
+
+    memory: MemoryPlan
+    kv: KvChoice
+    presets: tuple[PresetPlan, ...]
+
+
+def plan_row(plan: CpuLoadPlan | TargetPlan) -> dict[str, Any]:
     """What `--json` prints: the memory plan on top, the same keys for every target."""
-    memory = plan if isinstance(plan, MemoryPlan) else plan.memory
+    memory = plan.memory
     row = asdict(memory) | {"total": memory.total, "fits": memory.fits}
-    if isinstance(plan, MemoryPlan):
-        return row | {"engine": "cpu"}
+    if isinstance(plan, CpuLoadPlan):
+        presets = [asdict(preset) for preset in plan.presets]
+        return row | {"engine": "cpu", "preset": plan.kv.preset, "kv_budget": plan.kv.budget_bytes, "presets": presets}
     rest = {key: value for key, value in asdict(plan).items() if key not in ("memory", "kind", "build")}
     build = None if plan.build is None else asdict(plan.build) | {"total": plan.build.total, "fits": plan.build.fits}
     estimates = dict(plan.estimates) | {"speeds": FORMULA}
@@ -36,14 +48,18 @@ def plan_row(plan: MemoryPlan | TargetPlan) -> dict[str, Any]:
         estimates["host_apart"] = "as the row host of a board"
     if plan.build is not None:
         estimates["build.builder"] = BASIS
-    return row | rest | {"engine": plan.kind, "build": build, "estimates": estimates, "speed_formula": FORMULA}
+    return (
+        row | rest | {"engine": plan.kind, "preset": "exact", "build": build, "estimates": estimates, "speed_formula": FORMULA}
+    )
 
 
-def plan_text(plan: MemoryPlan | TargetPlan, model: str, tier: str, target: str, sequences: int) -> str:
+def plan_text(plan: CpuLoadPlan | TargetPlan, model: str, tier: str, target: str, sequences: int) -> str:
     """Tables under one line that says what was asked."""
     title = f"{model}, {tier}, {target}"
-    if isinstance(plan, MemoryPlan):
-        return f"{title}, context {plan.context}, sequences {sequences}\n{memory_text(plan, {})}"
+    if isinstance(plan, CpuLoadPlan):
+        budget = "" if plan.kv.budget_bytes is None else f", KV budget {human_bytes(plan.kv.budget_bytes)}"
+        load = f"{title}, context {plan.memory.context}, sequences {sequences}, preset {plan.kv.preset}{budget}"
+        return f"{load}\n{memory_text(plan.memory, {})}\n\nKV precision\n{_presets_table(plan.presets, 'not in this package')}"
     parts = [
         f"{title} ({plan.title}), {plan.kind} engine, context {plan.memory.context}\n",
         _memory_heading(plan),
@@ -53,7 +69,15 @@ def plan_text(plan: MemoryPlan | TargetPlan, model: str, tier: str, target: str,
         parts.append(f"host memory beside it: {human_bytes(plan.host_apart)} (estimate)")
     if plan.build is not None:
         parts += ["", *_build_lines(plan.build), *_jetpack_lines(plan.jetpacks)]
-    parts += ["", "KV precision", _presets_table(plan), "", *_speed_lines(plan), "", *_notes(plan, target)]
+    parts += [
+        "",
+        "KV precision",
+        _presets_table(plan.presets, "planned: the paged engine"),
+        "",
+        *_speed_lines(plan),
+        "",
+        *_notes(plan, target),
+    ]
     return "\n".join(parts)
 
 
@@ -92,15 +116,16 @@ def _jetpack_lines(steps: tuple[JetPackStep, ...]) -> list[str]:
     ]
 
 
-def _presets_table(plan: TargetPlan) -> str:
+def _presets_table(presets: tuple[PresetPlan, ...], absent: str) -> str:
+    """`absent`: what is said of a preset that the engine does not offer."""
     rows = [["preset", "KV", "bits", "pool", "largest context", ""]]
-    rows += [_preset_row(preset) for preset in plan.presets]
+    rows += [_preset_row(preset, absent) for preset in presets]
     return format_table(rows, right=frozenset({2, 3, 4}))
 
 
-def _preset_row(plan: PresetPlan) -> list[str]:
+def _preset_row(plan: PresetPlan, absent: str) -> list[str]:
     largest = "none" if plan.largest_context is None else str(plan.largest_context)
-    state = "this version" if plan.ready else "planned: the paged engine"
+    state = "this version" if plan.ready else absent
     return [plan.preset, plan.layout, f"{plan.bits:g}", human_bytes(plan.pool), largest, state]
 
 

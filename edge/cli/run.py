@@ -22,6 +22,8 @@ from edge.cli.options import (
     force_package_option,
     isa_option,
     json_option,
+    kv_budget_option,
+    kv_preset_option,
     max_tokens_option,
     model_option,
     package_and_words,
@@ -34,11 +36,12 @@ from edge.cli.screen import write_answer
 from edge.errors import RequestError
 from edge.monitors.memory import process_memory
 from edge.text.normalise import prompt_text
-from edge.units import planned_and_used
+from edge.units import human_bytes, planned_and_used
 
 if TYPE_CHECKING:
     from edge.package import Package
     from edge.planner import MemoryPlan
+    from edge.presets import PresetName
     from edge.request import Request
     from edge.runtime import Runtime
     from edge.sampling import SamplingParams
@@ -65,6 +68,8 @@ class Answer:
 @click.option("--stop", "stops", multiple=True, help="End the answer in front of this text; may be given several times.")
 @max_tokens_option(512)
 @context_option("as much as the prompt and --max-tokens need")
+@kv_preset_option()
+@kv_budget_option()
 @sampling_options
 @threads_option()
 @isa_option()
@@ -80,6 +85,8 @@ def command(
     stops: tuple[str, ...],
     max_tokens: int,
     context: int | None,
+    kv_preset: PresetName | None,
+    kv_budget: int | None,
     temp: float,
     top_k: int,
     top_p: float,
@@ -101,12 +108,15 @@ def command(
     # An empty system message is one too: templates have a text of their own where there is none.
     system = system and prompt_text(system, "--system")
     path, prompt_words = _split(words, model)
-    from edge.footprint import open_runtime, package_plan
+    from edge.cli.kv_figures import kv_figures
+    from edge.footprint import check_prompt_budget, open_runtime, package_plan
+    from edge.kv_budget import choose_kv
     from edge.package import Package
     from edge.runnable import check_runs_here
 
     package = Package.open(path, force=force)
-    check_runs_here(package)
+    kv = choose_kv(package, kv_preset, kv_budget)
+    check_runs_here(package, kv.preset)
     tokenizer = package.open_tokenizer()
     longest = package.manifest.limits.max_context
     check_length = partial(tokenizer.check_length, max_context=context or longest)
@@ -114,14 +124,18 @@ def command(
     check_length(len(f"{system or ''}{prompt}".encode()))
     ids = _prompt_ids(package, tokenizer, prompt, system=system, raw=raw, template_file=chat_template_file)
     if context is None:  # one question: as much as it can need, rather than the room of a conversation
-        context = min(len(ids) + max_tokens, longest)
-    plan = package_plan(package, context=context, threads=threads)
-    with open_runtime(package, plan, ask_for=ask_for_context, threads=threads, isa=isa, ignore_budget=ignore_budget) as runtime:
+        held = check_prompt_budget(package, kv, f"the prompt of {len(ids):,} tokens", len(ids))
+        context = min(len(ids) + max_tokens, held)
+    plan = package_plan(package, kv, context=context, threads=threads)
+    with open_runtime(
+        package, plan, kv, ask_for=ask_for_context, threads=threads, isa=isa, ignore_budget=ignore_budget
+    ) as runtime:
         answer = _answer(runtime, tokenizer, ids, sampling, max_tokens, stops, show=not as_json)
         if as_json:
-            click.echo(json.dumps(_record(answer, plan)))  # ASCII alone, which every locale has
+            row = _record(answer, plan) | kv_figures(runtime, kv)
+            click.echo(json.dumps(row))  # ASCII alone, which every locale has
         else:
-            click.echo(_figures(answer, plan), err=True)
+            click.echo(_figures(answer, plan, runtime), err=True)
 
 
 def _split(words: tuple[str, ...], model: Path | None) -> tuple[Path, tuple[str, ...]]:
@@ -223,8 +237,8 @@ def _record(answer: Answer, plan: MemoryPlan) -> dict[str, object]:
     }
 
 
-def _figures(answer: Answer, plan: MemoryPlan) -> str:
-    """One line: tokens, times, memory as planned and as used."""
+def _figures(answer: Answer, plan: MemoryPlan, runtime: Runtime) -> str:
+    """One line: tokens, times, KV memory, memory as planned and as used."""
     request, pace = answer.request, answer.request.pace
     parts = [f"{request.prompt_tokens} + {len(request.token_ids)} tokens"]
     if pace.time_to_first_token is not None:
@@ -233,5 +247,6 @@ def _figures(answer: Answer, plan: MemoryPlan) -> str:
         parts.append(f"{pace.decode_rate:.1f} tokens/s")
     if answer.finish_reason == "length":
         parts.append(f"cut at {len(request.token_ids)} tokens")
+    parts.append(f"KV {runtime.preset} {human_bytes(runtime.stats.pool.high_water_bytes)}")
     parts.append(f"memory {planned_and_used(plan.total, process_memory().peak)}")
     return f"[{' | '.join(parts)}]"

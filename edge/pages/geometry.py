@@ -1,20 +1,23 @@
-"""How large pages are and how many a sequence needs. Owns: arithmetic of extents, slabs and pools. Needs: contract, spec.
-Never: state."""
+"""How large pages are and how many a sequence holds. Owns: extents of layer groups, when pages are sealed and freed. Needs:
+contract, presets, spec. Never: pools, state.
+
+A query at position t reads pages that end at or before 128 * (t // 128 - 1) sealed, but for the first one, and later pages in
+fp16. So pages are sealed by the first step at or behind a border, which writes them anew; where they stood it puts the pages
+that it adds, since every layer moves before it appends.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
-from edge.contract import OFFSET_MASK, OFFSET_UNIT, PAGE_FORMATS, PAGE_TOKENS, SEAL_TOKENS
-from edge.errors import BudgetError, RequestError
+from edge.contract import PAGE_TOKENS, SEAL_TOKENS, extent_bytes
+from edge.presets import Preset
 from edge.spec import ModelSpec
 
-LARGEST_POOL = (OFFSET_MASK + 1) * OFFSET_UNIT  # bytes that a page-table word can address: 64 GiB
-
-# A pool of few slabs wastes much: the last slab of each size is half empty on average.
-_SLABS_AT_LEAST = 32
+_BORDER_PAGES = SEAL_TOKENS // PAGE_TOKENS  # between two seal borders
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,48 +29,63 @@ class ExtentKind:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupPages:
-    """Pages of one layer group: an extent for K and one for V."""
+class PageKind:
+    """A page of a layer group in one form: an extent for K and one for V."""
 
-    window: int  # a query at t sees (t - window, t]; 0: all
     key: ExtentKind
     value: ExtentKind
 
     @property
-    def page_bytes(self) -> int:
+    def bytes(self) -> int:
         return self.key.bytes + self.value.bytes
-
-    def extent(self, is_value: bool) -> ExtentKind:
-        return self.value if is_value else self.key
 
 
 @dataclass(frozen=True, slots=True)
-class PoolSize:
-    """A pool as it is allocated: `pool_bytes` is a multiple of `slab_bytes`."""
+class GroupPages:
+    """Pages of one layer group. Where `sealed` is `open` nothing is sealed; otherwise K and V both change their form."""
 
-    pool_bytes: int
-    slab_bytes: int
+    window: int  # a query at t sees (t - window, t]; 0: all
+    open: PageKind  # as written: fp16
+    sealed: PageKind
 
-
-def extent_bytes(spec: ModelSpec, group: int, page_format: str) -> int:
-    """Bytes of the K, or equally of the V, of one page of layer group `group`: [layers][Hkv][32 tokens x D] values."""
-    assert page_format in PAGE_FORMATS, page_format
-    if page_format != "fp16":
-        raise RequestError(f"KV pages in {page_format}: this version keeps fp16 only. Use the preset exact")
-    values = len(spec.groups[group]) * spec.num_kv_heads * spec.head_dim * PAGE_TOKENS
-    return _round_up(values * 2, OFFSET_UNIT)
+    @property
+    def seals(self) -> bool:
+        return self.sealed != self.open
 
 
-def page_groups(spec: ModelSpec, key_format: str = "fp16", value_format: str = "fp16") -> tuple[GroupPages, ...]:
-    """The extents of a page of each layer group, in the order of `spec.groups`."""
+class PageCount(NamedTuple):
+    """Pages of one layer group by form. Where nothing is sealed all are open."""
+
+    open: int
+    sealed: int
+
+
+def page_groups(spec: ModelSpec, preset: Preset) -> tuple[GroupPages, ...]:
+    """The pages of each layer group, in the order of `spec.groups`."""
     return tuple(
         GroupPages(
-            window=window,
-            key=ExtentKind(key_format, extent_bytes(spec, group, key_format)),
-            value=ExtentKind(value_format, extent_bytes(spec, group, value_format)),
+            window,
+            page_kind(spec, len(layers), "fp16", "fp16"),
+            page_kind(spec, len(layers), preset.key_format, preset.value_format),
         )
-        for group, window in enumerate(spec.group_windows)
+        for layers, window in zip(spec.groups, spec.group_windows, strict=True)
     )
+
+
+def page_kind(spec: ModelSpec, layers: int, key_format: str, value_format: str) -> PageKind:
+    """A page of a group of so many layers in these formats."""
+    key, value = (
+        ExtentKind(name, extent_bytes(is_value, name, layers, spec.num_kv_heads, spec.head_dim))
+        for is_value, name in ((False, key_format), (True, value_format))
+    )
+    return PageKind(key, value)
+
+
+def sealed_bits(spec: ModelSpec, preset: Preset) -> float:
+    """Bits of an element of a sealed page, K and V on average, scales and minima counted."""
+    layers = len(spec.layers)
+    page = page_kind(spec, layers, preset.key_format, preset.value_format)
+    return 8 * page.bytes / (2 * layers * spec.num_kv_heads * spec.head_dim * PAGE_TOKENS)
 
 
 def first_page(window: int, position: int) -> int:
@@ -80,16 +98,64 @@ def pages_for(tokens: int) -> int:
     return -(-tokens // PAGE_TOKENS)
 
 
-def peak_pages(window: int, tokens: int, chunk_tokens: int = SEAL_TOKENS) -> int:
-    """The most pages that a sequence of up to `tokens` tokens holds at once in a group with this window, when its chunks
-    have at most `chunk_tokens` tokens and end at seal borders."""
-    everything = pages_for(tokens)
-    return min(everything, _window_pages(window, chunk_tokens)) if window else everything
+def sealed_end(position: int) -> int:
+    """Pages before this one, but for the first, are read sealed by a query at `position`, where anything is sealed."""
+    return max(0, position // SEAL_TOKENS - 1) * _BORDER_PAGES
+
+
+def span_count(first: int, end: int, sealed: int) -> PageCount:
+    """Of the pages first .. end - 1: those before `sealed` but for page 0 are sealed, the others open."""
+    closed = max(0, min(sealed, end) - max(first, 1))
+    return PageCount(max(0, end - first) - closed, closed)
+
+
+def step_count(window: int, start: int, end: int) -> PageCount:
+    """Pages for which there is room while a step computes the positions start .. end - 1 (no border between them) of a sequence
+    that seals: those that stood, those into which it seals, and of those that it adds the ones beyond what it seals."""
+    first, stood = first_page(window, start), pages_for(start)
+    before = span_count(first, stood, sealed_end(max(0, start - 1)))
+    sealed = span_count(first, stood, sealed_end(start)).sealed
+    return PageCount(before.open + max(0, pages_for(end) - stood - (sealed - before.sealed)), sealed)
+
+
+def rest_count(window: int, length: int) -> PageCount:
+    """Pages that stand between two steps, `length` tokens being computed, of a sequence that seals."""
+    return span_count(first_page(window, length), pages_for(length), sealed_end(max(0, length - 1)))
+
+
+def peak_count(group: GroupPages, tokens: int, chunk_tokens: int = SEAL_TOKENS) -> PageCount:
+    """The most pages of each form that a sequence of up to `tokens` tokens holds at once in this group, when its chunks have at
+    most `chunk_tokens` tokens and end at seal borders."""
+    if not group.seals:
+        everything = pages_for(tokens)
+        return PageCount(min(everything, _window_pages(group.window, chunk_tokens)) if group.window else everything, 0)
+    if group.window:
+        # Behind the window and two borders every block is like the one before.
+        far = _round_up(group.window, SEAL_TOKENS) + 4 * SEAL_TOKENS
+        return _sealing_peak(group.window, min(tokens, far), chunk_tokens)
+    last = (tokens - 1) // SEAL_TOKENS
+    # The third block has the first that seals; the fourth and every later one seal four; the last two may be cut short.
+    blocks = {block for block in (0, 1, 2, 3, last - 1, last) if 0 <= block <= last}
+    # In each the step at the border counts, where both forms stand, and the one that ends it.
+    ends = {block: min(tokens, (block + 1) * SEAL_TOKENS) for block in blocks}
+    return _most(0, tokens, chunk_tokens, [start for block in blocks for start in (block * SEAL_TOKENS, ends[block] - 1)])
+
+
+@cache
+def _sealing_peak(window: int, tokens: int, chunk_tokens: int) -> PageCount:
+    return _most(window, tokens, chunk_tokens, list(range(tokens)))
+
+
+def _most(window: int, tokens: int, chunk_tokens: int, starts: list[int]) -> PageCount:
+    """The most of each form over the longest steps that begin at `starts`."""
+    ends = [min(tokens, start + chunk_tokens, (start // SEAL_TOKENS + 1) * SEAL_TOKENS) for start in starts]
+    counts = [step_count(window, start, end) for start, end in zip(starts, ends, strict=True)]
+    return PageCount(max(count.open for count in counts), max(count.sealed for count in counts))
 
 
 @cache
 def _window_pages(window: int, chunk_tokens: int) -> int:
-    """`peak_pages` of a text without end: windows and borders repeat, so one span between two borders shows the worst."""
+    """`peak_count` of a text without end: windows and borders repeat, so one span between two borders shows the worst."""
     far = _round_up(window, SEAL_TOKENS)
     # While a chunk [start, end) runs, the pages that a query at `start` sees stand, and those up to `end`.
     return max(
@@ -98,77 +164,29 @@ def _window_pages(window: int, chunk_tokens: int) -> int:
     )
 
 
-def pages_needed(groups: tuple[GroupPages, ...], tokens: int, chunk_tokens: int = SEAL_TOKENS) -> tuple[int, ...]:
-    """`peak_pages` of each layer group."""
-    return tuple(peak_pages(group.window, tokens, chunk_tokens) for group in groups)
+def peak_counts(groups: tuple[GroupPages, ...], tokens: int, chunk_tokens: int = SEAL_TOKENS) -> tuple[PageCount, ...]:
+    """`peak_count` of each layer group."""
+    return tuple(peak_count(group, tokens, chunk_tokens) for group in groups)
 
 
-def extents_of(groups: tuple[GroupPages, ...], pages: tuple[int, ...]) -> Counter[ExtentKind]:
+def extents_of(groups: tuple[GroupPages, ...], pages: tuple[PageCount, ...]) -> Counter[ExtentKind]:
     """The extents in so many pages of each layer group."""
     extents: Counter[ExtentKind] = Counter()
-    for group, count in zip(groups, pages, strict=True):
-        if count:  # most steps decode inside a page and need none
-            extents[group.key] += count
-            extents[group.value] += count
+    for group, counts in zip(groups, pages, strict=True):
+        for kind, count in ((group.open, counts.open), (group.sealed, counts.sealed)):
+            if count:  # most steps decode inside a page and need none
+                extents[kind.key] += count
+                extents[kind.value] += count
     return extents
 
 
-def slabs_for(extents: Counter[ExtentKind], slab_bytes: int) -> int:
-    """Slabs that hold these extents, and always will when none is ever given back: a slab has extents of one size."""
-    by_size: Counter[int] = Counter()
-    for kind, count in extents.items():
-        by_size[kind.bytes] += count
-    return sum(-(-count // (slab_bytes // size)) for size, count in by_size.items())
+def table_bytes(groups: tuple[GroupPages, ...], max_pages: int) -> int:
+    """Bytes of the page table of one sequence: a word of 4 bytes for K and one for V."""
+    return len(groups) * max_pages * 2 * 4
 
 
-def pool_bytes_for(spec: ModelSpec, context: int, sequences: int, slab_bytes: int, chunk_tokens: int = SEAL_TOKENS) -> int:
-    """Bytes of a pool with slabs of `slab_bytes` that never refuses `sequences` sequences of up to `context` tokens.
-
-    A size gets a new slab only while all its slabs are full, so it never holds more than ceil(peak / extents a slab) of them,
-    in whatever order pages come and go; the sum over sizes is therefore enough.
-    """
-    groups = page_groups(spec)
-    extents = extents_of(groups, tuple(sequences * pages for pages in pages_needed(groups, context, chunk_tokens)))
-    return slabs_for(extents, slab_bytes) * slab_bytes
-
-
-def slab_bytes_for(groups: tuple[GroupPages, ...], pool_bytes: int, slab_bytes: int) -> int:
-    """The slab size for a pool of about `pool_bytes`: `slab_bytes` at most (unless an extent is larger), less for a small
-    pool, and of the sizes down to half of that the one that leaves the smallest share of a slab unused, the largest first."""
-    sizes = {kind.bytes for group in groups for kind in (group.key, group.value)}
-    most = max(max(sizes), min(slab_bytes, pool_bytes // _SLABS_AT_LEAST))
-    least = max(max(sizes), most // 2)
-    unit = max(sizes)
-    candidates = [most // OFFSET_UNIT * OFFSET_UNIT, *range(most // unit * unit, least - 1, -unit)]
-    return min(candidates, key=lambda slab: (max(slab % size / slab for size in sizes), -slab))
-
-
-def fit_pool(spec: ModelSpec, context: int, sequences: int, slab_bytes: int, chunk_tokens: int = SEAL_TOKENS) -> PoolSize:
-    """A pool that never refuses `sequences` sequences of up to `context` tokens, cut into slabs of about `slab_bytes`."""
-    groups = page_groups(spec)
-    pages = pages_needed(groups, context, chunk_tokens)
-    page_bytes = sequences * sum(group.page_bytes * count for group, count in zip(groups, pages, strict=True))
-    slab = slab_bytes_for(groups, page_bytes, slab_bytes)
-    return _checked(PoolSize(pool_bytes_for(spec, context, sequences, slab, chunk_tokens), slab))
-
-
-def cut_pool(spec: ModelSpec, pool_bytes: int, slab_bytes: int) -> PoolSize:
-    """A pool of at most `pool_bytes`, cut into slabs of about `slab_bytes`. BudgetError where not one page fits."""
-    groups = page_groups(spec)
-    slab = slab_bytes_for(groups, pool_bytes, slab_bytes)
-    least = slabs_for(extents_of(groups, (1,) * len(groups)), slab) * slab
-    if pool_bytes < least:
-        raise BudgetError(f"pool: {pool_bytes} bytes; one page of {spec.name} needs {least}. Give the pool at least that")
-    return _checked(PoolSize(pool_bytes // slab * slab, slab))
-
-
-def _checked(size: PoolSize) -> PoolSize:
-    if size.pool_bytes > LARGEST_POOL:
-        gib = size.pool_bytes / (1 << 30)
-        raise BudgetError(
-            f"pool: {gib:.1f} GiB, a page table reaches {LARGEST_POOL >> 30} GiB. Use less context or fewer sequences"
-        )
-    return size
+def bytes_of(extents: Counter[ExtentKind]) -> int:
+    return sum(kind.bytes * count for kind, count in extents.items())
 
 
 def _round_up(value: int, unit: int) -> int:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import heapq
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import Counter
 from dataclasses import dataclass, field
 from types import TracebackType
 
 from edge.contract import OFFSET_UNIT
 from edge.errors import BudgetError
-from edge.pages.geometry import LARGEST_POOL, ExtentKind, GroupPages, PoolSize
+from edge.pages.fit import LARGEST_POOL, PoolSize
+from edge.pages.geometry import ExtentKind, GroupPages
 from edge.pages.room import Room, slabs_missing
 
 
@@ -20,21 +21,27 @@ class PoolCounts:
 
     pool_bytes: int
     used_bytes: int  # in extents that somebody holds
-    free_bytes: int  # free slabs, and free extents of slabs in use
-    slack_bytes: int  # ends of slabs that no extent of their size fits
+    free_bytes: int  # free slabs, and free extents in slabs in use
+    slack_bytes: int  # ends of slabs that nothing has been put into
     high_water_bytes: int  # the most that `used_bytes` has been
     bytes_by_format: dict[str, int]  # of the used bytes
+    high_water_by_format: dict[str, int]  # of those when they were the most
 
 
 @dataclass(slots=True)
-class _Slab:
+class _Piece:
+    """A run of extents of one size in a slab."""
+
+    start: int  # offset of its first extent
     extent_bytes: int
+    count: int
     free: list[int]  # a heap of offsets
 
 
 @dataclass(slots=True)
 class _Extent:
     kind: ExtentKind
+    piece: _Piece
     references: int = 1
 
 
@@ -78,32 +85,41 @@ class Lease:
 
 
 class Pool:
-    """A fixed number of slabs. Lowest offsets first, so equal calls give equal offsets and used memory stays together."""
+    """A fixed number of slabs. A slab takes the size of the first extent that is taken from it; the end that no extent of that
+    size fits goes to a smaller size, and so on. Equal calls give equal offsets, low ones first, so that used memory stays
+    together."""
 
     def __init__(self, size: PoolSize) -> None:
         assert size.slab_bytes % OFFSET_UNIT == 0 and size.pool_bytes % size.slab_bytes == 0, size
         assert 0 < size.pool_bytes <= LARGEST_POOL, size
         self.size = size
         self._free_slabs = list(range(size.pool_bytes // size.slab_bytes))  # a heap of slab numbers
-        self._slabs: dict[int, _Slab] = {}  # by slab number, those that have a size
-        self._open: dict[int, list[int]] = {}  # extent bytes: numbers of slabs with a free extent, ascending
-        self._free_extents: Counter[int] = Counter()  # extent bytes: free extents in slabs of that size
+        self._slabs: dict[int, list[_Piece]] = {}  # by slab number, those in use: one piece behind the other
+        self._ends: list[tuple[int, int]] = []  # (bytes, slab number) of what no piece has, ascending
+        self._open: dict[int, list[int]] = {}  # extent bytes: starts of pieces with a free extent, ascending
+        self._pieces: dict[int, _Piece] = {}  # by start
+        self._free_extents: Counter[int] = Counter()  # extent bytes: free extents in pieces of that size
         self._extents: dict[int, _Extent] = {}  # by offset, those in use
         self._bytes_by_format: Counter[str] = Counter()
         self._high_water = 0
+        self._high_water_by_format: dict[str, int] = {}
 
     def reserve(self, extents: Counter[ExtentKind]) -> Lease:
         """A lease of all of these extents. BudgetError, and nothing changed, where they do not fit."""
         if not extents:
             return Lease(self, {})
-        missing = slabs_missing(extents, self._free_extents, self.size.slab_bytes)
+        missing = slabs_missing(extents, self._free_extents, self._end_bytes(), self.size.slab_bytes)
         if missing > len(self._free_slabs):
             raise BudgetError(
                 f"pool: {missing} more slabs of {self.size.slab_bytes} bytes are needed and {len(self._free_slabs)} are free. "
                 "Use a larger pool, less context or fewer sequences"
             )
-        waiting = {kind: [self._take(kind) for _ in range(count)][::-1] for kind, count in extents.items() if count}
-        self._high_water = max(self._high_water, self.used_bytes)
+        # The largest first, as `slabs_missing` counts: smaller ones find room in the ends.
+        kinds = sorted((kind for kind, count in extents.items() if count), key=lambda kind: -kind.bytes)
+        waiting = {kind: [self._take(kind) for _ in range(extents[kind])][::-1] for kind in kinds}
+        if self.used_bytes > self._high_water:
+            self._high_water = self.used_bytes
+            self._high_water_by_format = dict(+self._bytes_by_format)
         return Lease(self, waiting)
 
     def share(self, offset: int) -> None:
@@ -117,20 +133,14 @@ class Pool:
         if extent.references:
             return
         del self._extents[offset]
-        size = extent.kind.bytes
-        number = offset // self.size.slab_bytes
-        slab = self._slabs[number]
-        self._bytes_by_format[extent.kind.page_format] -= size
-        if not slab.free:
-            insort(self._open.setdefault(size, []), number)
-        heapq.heappush(slab.free, offset)
-        self._free_extents[size] += 1
-        per_slab = self.size.slab_bytes // size
-        if len(slab.free) == per_slab:
-            self._open[size].remove(number)
-            self._free_extents[size] -= per_slab
-            del self._slabs[number]
-            heapq.heappush(self._free_slabs, number)
+        piece = extent.piece
+        self._bytes_by_format[extent.kind.page_format] -= piece.extent_bytes
+        if not piece.free:
+            insort(self._open.setdefault(piece.extent_bytes, []), piece.start)
+        heapq.heappush(piece.free, offset)
+        self._free_extents[piece.extent_bytes] += 1
+        if len(piece.free) == piece.count:
+            self._drop_empty(offset // self.size.slab_bytes)
 
     def references(self, offset: int) -> int:
         """Holders of the extent at `offset`; 0 where none is."""
@@ -139,7 +149,7 @@ class Pool:
 
     def room(self, groups: tuple[GroupPages, ...]) -> Room:
         """A picture of what can be reserved now, for pages of these layer groups."""
-        return Room(self.size.slab_bytes, len(self._free_slabs), dict(self._free_extents), groups)
+        return Room(self.size.slab_bytes, len(self._free_slabs), dict(self._free_extents), self._end_bytes(), groups)
 
     @property
     def used_bytes(self) -> int:
@@ -153,9 +163,10 @@ class Pool:
             pool_bytes=self.size.pool_bytes,
             used_bytes=used,
             free_bytes=free,
-            slack_bytes=sum(self.size.slab_bytes % slab.extent_bytes for slab in self._slabs.values()),
+            slack_bytes=sum(self._end_bytes()),
             high_water_bytes=self._high_water,
-            bytes_by_format={name: count for name, count in self._bytes_by_format.items() if count},
+            bytes_by_format=dict(+self._bytes_by_format),
+            high_water_by_format=dict(self._high_water_by_format),
         )
 
     def check(self, held: Counter[int]) -> None:
@@ -167,44 +178,86 @@ class Pool:
         count = self.size.pool_bytes // self.size.slab_bytes
         assert sorted([*self._free_slabs, *self._slabs]) == list(range(count)), "a slab is lost or double"
         free_extents: Counter[int] = Counter()
-        open_slabs: dict[int, list[int]] = {}
-        for number, slab in sorted(self._slabs.items()):
-            start, size = number * self.size.slab_bytes, slab.extent_bytes
-            used = [offset for offset in self._extents if start <= offset < start + self.size.slab_bytes]
-            assert all(self._extents[offset].kind.bytes == size for offset in used), "two sizes in one slab"
-            assert sorted(used + slab.free) == [start + i * size for i in range(self.size.slab_bytes // size)], (
-                "an extent is lost"
-            )
-            assert used, "an empty slab keeps its size"
-            free_extents[size] += len(slab.free)
-            if slab.free:
-                open_slabs.setdefault(size, []).append(number)
-        assert {size: slabs for size, slabs in self._open.items() if slabs} == open_slabs, (
-            "the open slabs are not those with room"
-        )
+        open_pieces: dict[int, list[int]] = {}
+        ends: list[tuple[int, int]] = []
+        for number, pieces in sorted(self._slabs.items()):
+            place = number * self.size.slab_bytes
+            for piece in pieces:
+                assert piece.start == place and self._pieces[place] is piece, "a hole between two pieces"
+                used = [offset for offset, extent in self._extents.items() if extent.piece is piece]
+                assert sorted(used + piece.free) == [place + i * piece.extent_bytes for i in range(piece.count)], (
+                    "an extent is lost"
+                )
+                place += piece.count * piece.extent_bytes
+                free_extents[piece.extent_bytes] += len(piece.free)
+                if piece.free:
+                    open_pieces.setdefault(piece.extent_bytes, []).append(piece.start)
+            assert pieces and len(pieces[-1].free) < pieces[-1].count, "an empty piece keeps its size"
+            ends.append(((number + 1) * self.size.slab_bytes - place, number))
+        assert self._ends == sorted(ends), "the ends of slabs are off"
+        assert sum(map(len, self._slabs.values())) == len(self._pieces), "a piece without a slab"
+        assert {size: starts for size, starts in self._open.items() if starts} == open_pieces, "open pieces have room"
         assert +self._free_extents == +free_extents, "the count of free extents is off"
-        assert all(offset // self.size.slab_bytes in self._slabs for offset in self._extents), "an extent in a free slab"
+        assert all(extent.kind.bytes == extent.piece.extent_bytes for extent in self._extents.values()), "two sizes in a piece"
         assert all(extent.references > 0 for extent in self._extents.values()), "an extent in use that nobody holds"
         counts = self.counts()
         assert counts.used_bytes == sum(extent.kind.bytes for extent in self._extents.values()), "used bytes are off"
         assert counts.used_bytes + counts.free_bytes + counts.slack_bytes == counts.pool_bytes, "bytes are lost"
-        assert counts.used_bytes <= counts.high_water_bytes
+        by_format: Counter[str] = Counter()
+        for extent in self._extents.values():
+            by_format[extent.kind.page_format] += extent.kind.bytes
+        assert counts.bytes_by_format == by_format, "bytes of a format are off"
+        assert counts.used_bytes <= counts.high_water_bytes == sum(counts.high_water_by_format.values())
 
     def _take(self, kind: ExtentKind) -> int:
         size = kind.bytes
-        open_slabs = self._open.setdefault(size, [])
-        if not open_slabs:
-            number = heapq.heappop(self._free_slabs)
-            start = number * self.size.slab_bytes
-            free = [start + i * size for i in range(self.size.slab_bytes // size)]  # ascending, so already a heap
-            self._slabs[number] = _Slab(size, free)
-            self._free_extents[size] += len(free)
-            open_slabs.append(number)
-        slab = self._slabs[open_slabs[0]]
-        offset = heapq.heappop(slab.free)
-        if not slab.free:
-            del open_slabs[0]
+        open_pieces = self._open.setdefault(size, [])
+        if not open_pieces:
+            self._add_piece(size)
+        piece = self._pieces[open_pieces[0]]
+        offset = heapq.heappop(piece.free)
+        if not piece.free:
+            del open_pieces[0]
         self._free_extents[size] -= 1
-        self._extents[offset] = _Extent(kind)
+        self._extents[offset] = _Extent(kind, piece)
         self._bytes_by_format[kind.page_format] += size
         return offset
+
+    def _add_piece(self, size: int) -> None:
+        """In the smallest end that holds an extent of this size, else in a free slab."""
+        index = bisect_left(self._ends, (size, 0))
+        if index < len(self._ends):
+            room, number = self._ends.pop(index)
+        else:
+            room, number = self.size.slab_bytes, heapq.heappop(self._free_slabs)
+            self._slabs[number] = []
+        start = (number + 1) * self.size.slab_bytes - room
+        count = room // size
+        # Ascending offsets are a heap already.
+        piece = _Piece(start, size, count, [start + i * size for i in range(count)])
+        self._slabs[number].append(piece)
+        self._pieces[start] = piece
+        self._free_extents[size] += count
+        insort(self._open[size], start)
+        insort(self._ends, (room - count * size, number))
+
+    def _drop_empty(self, number: int) -> None:
+        """Takes the empty pieces at the end of a slab away; with the last one the slab is free."""
+        pieces = self._slabs[number]
+        room = (number + 1) * self.size.slab_bytes - (pieces[-1].start + pieces[-1].count * pieces[-1].extent_bytes)
+        self._ends.remove((room, number))
+        while pieces and len(pieces[-1].free) == pieces[-1].count:
+            piece = pieces.pop()
+            self._open[piece.extent_bytes].remove(piece.start)
+            self._free_extents[piece.extent_bytes] -= piece.count
+            del self._pieces[piece.start]
+            room += piece.count * piece.extent_bytes
+        if pieces:  # a piece in front of a used one stays, empty or not
+            insort(self._ends, (room, number))
+        else:
+            del self._slabs[number]
+            heapq.heappush(self._free_slabs, number)
+
+    def _end_bytes(self) -> tuple[int, ...]:
+        """Bytes at the ends of slabs that nothing has been put into, ascending."""
+        return tuple(room for room, _ in self._ends)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import Counter
 from dataclasses import dataclass
 
-from edge.pages.geometry import ExtentKind, GroupPages, extents_of
+from edge.pages.geometry import ExtentKind, GroupPages, PageCount, extents_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,24 +15,34 @@ class Room:  # the pool writes, the scheduler reads
 
     slab_bytes: int
     free_slabs: int
-    free_extents: dict[int, int]  # extent bytes: free extents in slabs of that size; never changed after it is made
+    free_extents: dict[int, int]  # extent bytes: free extents in slabs that have that size; never changed after it is made
+    ends: tuple[int, ...]  # bytes at the ends of slabs in use that nothing has been put into, ascending
     groups: tuple[GroupPages, ...]
 
-    def holds(self, pages: tuple[int, ...]) -> bool:
+    def holds(self, pages: tuple[PageCount, ...]) -> bool:
         """Whether so many pages of each layer group can be had together."""
-        if not any(pages):  # most steps decode inside a page
+        if not any(count.open or count.sealed for count in pages):  # most steps decode inside a page
             return True
-        return slabs_missing(extents_of(self.groups, pages), self.free_extents, self.slab_bytes) <= self.free_slabs
+        return slabs_missing(extents_of(self.groups, pages), self.free_extents, self.ends, self.slab_bytes) <= self.free_slabs
 
 
-def slabs_missing(extents: Counter[ExtentKind], free_extents: dict[int, int], slab_bytes: int) -> int:
-    """Free slabs that must take a size before `extents` can be handed out."""
+def slabs_missing(extents: Counter[ExtentKind], free_extents: dict[int, int], ends: tuple[int, ...], slab_bytes: int) -> int:
+    """Free slabs that must take a size before `extents` can be handed out. As the pool does it: the largest extents first, each
+    size in what it has, then in the smallest ends (ascending in `ends`) that hold one of it, then in free slabs, whose ends are
+    left for smaller sizes."""
     by_size: Counter[int] = Counter()
     for kind, count in extents.items():
         by_size[kind.bytes] += count
-    missing = 0
-    for size, count in by_size.items():
-        beyond = count - free_extents.get(size, 0)
-        if beyond > 0:
-            missing += -(-beyond // (slab_bytes // size))
+    left, missing = list(ends), 0
+    for size in sorted(by_size, reverse=True):
+        beyond = by_size[size] - free_extents.get(size, 0)
+        while beyond > 0:
+            index = bisect_left(left, size)
+            if index < len(left):
+                room = left.pop(index)
+            else:
+                room = slab_bytes
+                missing += 1
+            beyond -= room // size
+            insort(left, room % size)
     return missing

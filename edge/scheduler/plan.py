@@ -6,8 +6,10 @@ order of arrival, so nobody starves: the oldest always runs, and when the pool i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from edge.contract import SEAL_TOKENS
-from edge.pages.geometry import pages_for
+from edge.pages.geometry import PageCount, pages_for
 from edge.scheduler.state import Chunk, Decision, GiveUp, Nothing, Preempt, RequestState, State, StepLimits, StepPlan
 
 
@@ -25,9 +27,8 @@ def plan(state: State, limits: StepLimits) -> Decision:
         return fitting
     return StepPlan(
         admitted=tuple(request.request for request in admitted),
-        chunks=tuple(sorted(fitting, key=lambda chunk: (not _is_decode(chunk), chunk.request))),
-        pages=(sum(_new_pages(chunk) for chunk in fitting),) * len(state.room.groups),
-        page_moves=(),  # of the presets only `exact` exists so far: it seals nothing
+        chunks=tuple(sorted((chunk for _, chunk in fitting), key=lambda chunk: (not _is_decode(chunk), chunk.request))),
+        pages=_sum_pages(state, [_step_pages(request, chunk) for request, chunk in fitting]),
     )
 
 
@@ -37,10 +38,10 @@ def _admit(state: State, limits: StepLimits) -> tuple[RequestState, ...] | GiveU
     if not state.waiting:
         return ()
     places = (1 if state.alone else limits.max_sequences) - len(state.running)
-    promised = _sum_pages(state, state.running)
+    promised = _sum_pages(state, [request.pages_to_known for request in state.running])
     admitted: list[RequestState] = []
     for request in state.waiting[: max(0, places)]:
-        promised = tuple(a + b for a, b in zip(promised, request.pages_to_known, strict=True))
+        promised = _sum_pages(state, [promised, request.pages_to_known])
         if not state.room.holds(promised):
             break
         admitted.append(request)
@@ -58,8 +59,11 @@ def _admit(state: State, limits: StepLimits) -> tuple[RequestState, ...] | GiveU
     return ()
 
 
-def _sum_pages(state: State, requests: tuple[RequestState, ...]) -> tuple[int, ...]:
-    return tuple(sum(r.pages_to_known[group] for r in requests) for group in range(len(state.room.groups)))
+def _sum_pages(state: State, pages: Sequence[tuple[PageCount, ...]]) -> tuple[PageCount, ...]:
+    return tuple(
+        PageCount(sum(counts[group].open for counts in pages), sum(counts[group].sealed for counts in pages))
+        for group in range(len(state.room.groups))
+    )
 
 
 def _chunks(running: tuple[RequestState, ...], limits: StepLimits) -> dict[int, Chunk]:
@@ -76,17 +80,20 @@ def _chunks(running: tuple[RequestState, ...], limits: StepLimits) -> dict[int, 
     return chunks
 
 
-def _fit(state: State, running: tuple[RequestState, ...], wanted: dict[int, Chunk]) -> tuple[Chunk, ...] | GiveUp | Preempt:
-    """The chunks whose pages are there, oldest request first."""
-    fitting: list[Chunk] = []
-    pages = 0
+def _fit(
+    state: State, running: tuple[RequestState, ...], wanted: dict[int, Chunk]
+) -> tuple[tuple[RequestState, Chunk], ...] | GiveUp | Preempt:
+    """The chunks whose pages are there, each with its request, oldest first."""
+    fitting: list[tuple[RequestState, Chunk]] = []
+    pages = (PageCount(0, 0),) * len(state.room.groups)
     for request in running:
         if request.request not in wanted:
             continue
         chunk = wanted[request.request]
-        if state.room.holds((pages + _new_pages(chunk),) * len(state.room.groups)):
-            pages += _new_pages(chunk)
-            fitting.append(chunk)
+        needed = _sum_pages(state, [pages, _step_pages(request, chunk)])
+        if state.room.holds(needed):
+            pages = needed
+            fitting.append((request, chunk))
         elif state.idle:
             return GiveUp(state.idle[0])
         elif request is running[-1] and fitting:
@@ -102,6 +109,10 @@ def _is_decode(chunk: Chunk) -> bool:
     return chunk.is_last and chunk.end - chunk.start == 1
 
 
-def _new_pages(chunk: Chunk) -> int:
-    """Pages that the chunk adds in every layer group: the page that it begins in, if begun, is there."""
-    return pages_for(chunk.end) - pages_for(chunk.start)
+def _step_pages(request: RequestState, chunk: Chunk) -> tuple[PageCount, ...]:
+    """Pages that the chunk takes in each layer group: those that it adds (the page that it begins in, if begun, is there) less
+    the places that sealing leaves, and those into which it seals."""
+    new = pages_for(chunk.end) - pages_for(chunk.start)
+    return tuple(
+        PageCount(max(0, new - reusable), sealed) for sealed, reusable in zip(request.to_seal, request.reusable, strict=True)
+    )

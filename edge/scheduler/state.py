@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from edge.pages.geometry import PageCount
 from edge.pages.room import Room
 
 
@@ -29,7 +30,9 @@ class RequestState:  # the loop writes, plan() reads
     known: int  # tokens whose ids are known: prompt and answer so far
     done: int  # of these, tokens whose K and V are in pages
     cuts: tuple[int, ...]  # cut points (turn ends), positions ascending
-    pages_to_known: tuple[int, ...]  # pages of each layer group that the way from `done` to `known` takes at most
+    pages_to_known: tuple[PageCount, ...]  # of each layer group, that the way from `done` to `known` takes at most
+    to_seal: tuple[int, ...]  # pages of each layer group that its next step seals, out of place
+    reusable: tuple[int, ...]  # of these, pages into whose place that step may put those that it adds
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +42,6 @@ class State:  # the loop writes, plan() reads
     idle: tuple[int, ...]  # owners of pages that nobody computes with, in the order in which they are to be given up
     room: Room
     alone: bool  # the oldest runs alone: it was preempted though nothing else ran (see plan)
-
-
-@dataclass(frozen=True, slots=True)
-class PageMove:
-    """Seal, demote or compact one extent, out of place."""
-
-    group: int
-    value: bool  # False: K, True: V
-    source: int  # page-table word
-    target: int  # page-table word
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +61,7 @@ class StepPlan:  # plan() writes, the loop reads
 
     admitted: tuple[int, ...]  # waiting requests that run from now on
     chunks: tuple[Chunk, ...]  # never empty; decoding sequences first
-    pages: tuple[int, ...]  # to reserve, of each layer group
-    page_moves: tuple[PageMove, ...]
+    pages: tuple[PageCount, ...]  # to reserve, of each layer group: new ones, and those that take what is sealed
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,6 +174,27 @@ void matmul(const std::string &isa, const Input<uint8_t, 1> &strips, const std::
                    (tensor.outputs + edge::STRIP - 1) / edge::STRIP});
 }
 
+void move_parts(const std::string &isa, int side, int source_format, int target_format, int head_dim,
+                const Input<uint8_t, 1> &source, const Output<uint8_t, 1> &target) {
+  for (const int format : {source_format, target_format}) {
+    if (side < 0 || side > 1 || format < 0 || format > edge::PageFormat::int2 || head_dim < 2 || head_dim > (1 << 12) ||
+        !edge::can_hold(side, format, head_dim)) {
+      throw std::invalid_argument("move_parts: a format that these heads cannot be kept in");
+    }
+  }
+  if (!(edge::MOVE_TARGETS[source_format] >> target_format & 1)) {
+    throw std::invalid_argument("move_parts: no kernel converts between these formats");
+  }
+  const int64_t from = edge::part_bytes(side, source_format, head_dim), to = edge::part_bytes(side, target_format, head_dim);
+  const int64_t heads = static_cast<int64_t>(source.size()) / from;
+  if (heads < 1 || heads > (1 << 12) || static_cast<int64_t>(source.size()) != heads * from ||
+      static_cast<int64_t>(target.size()) != heads * to) {
+    throw std::invalid_argument("move_parts: the arrays disagree in size");
+  }
+  need_kernels(isa)->move(
+      {source.data(), target.data(), side, source_format, target_format, static_cast<int32_t>(heads), head_dim});
+}
+
 void check_row(const Input<float, 1> &logits) {
   if (logits.size() == 0 || logits.size() > INT32_MAX) throw std::invalid_argument("a row of logits is empty or too long");
 }
@@ -236,6 +257,9 @@ NB_MODULE(_core, m) {
   m.def("tensor_bytes", [](const std::vector<int64_t> &record) { return edge::tensor_bytes(read_record(record)); });
   m.def("matmul", &matmul, nb::arg("isa"), nb::arg("strips"), nb::arg("record"), nb::arg("x"),
         nb::arg("y").noconvert());  // a converted copy would take the results
+  m.def("move_parts", &move_parts, nb::arg("isa"), nb::arg("side"), nb::arg("source_format"), nb::arg("target_format"),
+        nb::arg("head_dim"), nb::arg("source"), nb::arg("target").noconvert(),
+        "One layer's part of a page move: side 0 K, 1 V, formats of contract.PAGE_FORMATS, a part a kv head.");
   m.def("best_logit", &best_logit, nb::arg("logits"), "The lowest id of the best logit, and its value: NaN where any is.");
   m.def("best_scores", &best_scores, nb::arg("logits"), nb::arg("top"), nb::arg("temperature"), nb::arg("ids").noconvert(),
         nb::arg("values").noconvert(), "The best of (logit - top) / temperature, as many as `ids` has room for, best first.");

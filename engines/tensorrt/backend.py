@@ -21,7 +21,7 @@ from edge.errors import BudgetError, BuildError
 from edge.executors.native import available_threads
 from edge.manifest import Capabilities, Limits
 from edge.monitors.memory import machine_memory
-from edge.presets import SEQUENCES
+from edge.pages.linear import SEQUENCES
 from edge.progress import Progress
 from edge.spec import ModelSpec
 from edge.text.tokenizer import Tokenizer

@@ -17,6 +17,7 @@ from edge_process import Edge
 from edge import footprint
 from edge.cli.main import main
 from edge.executors.native import NativeExecutor
+from edge.kv_budget import KvChoice
 from edge.monitors.memory import MachineMemory
 from edge.package import Package
 from edge.text.tokenizer import Tokenizer
@@ -211,7 +212,8 @@ def test_what_would_fit_is_said_in_options_that_the_command_has(
 ) -> None:
     package = Package.open(chat_package)
     small, large = (
-        footprint.package_plan(package, context=context, with_text=words[0] != "bench").total for context in (256, 512)
+        footprint.package_plan(package, KvChoice("exact"), context=context, with_text=words[0] != "bench").total
+        for context in (256, 512)
     )
     assert small < large
     monkeypatch.setattr(footprint, "machine_memory", lambda: MachineMemory(total=small, available=small))

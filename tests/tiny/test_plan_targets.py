@@ -111,9 +111,10 @@ def test_int4_weights_stay_4_bit_in_a_plan(large_gguf: Path) -> None:
     [
         (("--target", "orin-nano"), 1, "Did you mean 'orin-nano-"),
         (("--target", "a10", "--tier", "int5"), 1, "tiers: no 'int5'. Did you mean 'int"),
-        (("--target", "a10", "--preset", "safe"), 1, "--preset safe: engines for a10 can do: exact."),
-        (("--preset", "tight"), 1, "--preset tight: engines for cpu can do: exact."),
-        (("--target", "a10", "--preset", "best"), 2, "'best' is not one of 'exact', 'safe', 'balanced', 'tight'"),
+        (("--target", "a10", "--preset", "safe"), 1, "--kv-preset safe: engines for a10 can do: exact."),
+        (("--kv-budget", "1kB"), 1, "KV pool: 1000 bytes, one page of each layer group needs "),
+        (("--target", "a10", "--kv-budget", "1GB"), 1, "--kv-budget: the caches of a tensorrt-rtx engine have a fixed length."),
+        (("--target", "a10", "--preset", "best"), 2, "'best' is not one of exact, safe, balanced, tight, high, medium, low."),
         (("--target", "a10", "--context", "513"), 1, "a context of 513, the model has 512. Use --ctx-size 512"),
         (("--target", "a10", "--context", "0"), 2, "0 is not in the range x>=1"),
         (("--target", "a10", "--sequences", "2"), 1, "--sequences 2: a tensorrt-rtx engine of this version carries 1."),
@@ -134,9 +135,11 @@ def test_the_cpu_target_plans_as_ever(edge: Edge, tiny_gguf: Callable[[str | Tin
     assert (row["engine"], row["runtime"], row["system"]) == ("cpu", 0, 0)
     assert "speeds" not in row
     text = edge.succeed("plan", tiny_gguf("llama_published"))
-    assert [line.split()[0] for line in text.splitlines()[1:]] == [
+    memory, kv = text.split("\n\n")
+    assert [line.split()[0] for line in memory.splitlines()[1:]] == [
         "weights", "pool", "workspace", "host", "total", "available", "fits;",
     ]  # fmt: skip
+    assert [line.split()[0] for line in kv.splitlines()] == ["KV", "preset", "exact", "safe", "balanced"]
 
 
 @pytest.mark.build

@@ -3,6 +3,7 @@
 #pragma once
 #include "kernels.h"
 #include "math.h"
+#include "page_format.h"
 
 namespace edge {
 namespace {
@@ -23,12 +24,39 @@ inline Range visible(int first, int last, int window, int block) {
   return begin < end ? Range{begin, end} : Range{0, 0};
 }
 
-// The K (side 0: [D][32 tokens]) or V (side 1: [32 tokens][D]) of one kv head in the page of position page * PAGE_TOKENS.
-inline uint16_t *page_of(const LayerPages &pages, int seq, int page, int side, int kv_head) {
-  const int64_t head = int64_t(pages.head_dim) * PAGE_TOKENS;
+// The K (side 0) or V (side 1) of one kv head in the page of position page * PAGE_TOKENS, in any format.
+struct Part {
+  uint8_t *bytes;
+  int format;  // PageFormat
+
+  uint16_t *halves() const { return reinterpret_cast<uint16_t *>(bytes); }  // of fp16: K [D][32 tokens], V [32 tokens][D]
+};
+inline Part part_of(const LayerPages &pages, int seq, int page, int side, int kv_head) {
   const int32_t word = pages.page_table[(int64_t(seq) * pages.max_pages + page) * 2 + side];
-  uint16_t *extent = reinterpret_cast<uint16_t *>(pages.pool + int64_t(word & OFFSET_MASK) * OFFSET_UNIT);
+  const int64_t index = int64_t(pages.group_layer) * pages.num_kv_heads + kv_head;
+  return {pages.pool + offset_of(word) + index * part_bytes(side, format_of(word), pages.head_dim), format_of(word)};
+}
+// The same of a page that is fp16, as those that a step writes are.
+inline uint16_t *page_of(const LayerPages &pages, int seq, int page, int side, int kv_head) {
+  const int32_t word = pages.page_table[(int64_t(seq) * pages.max_pages + page) * 2 + side];
+  const int64_t head = int64_t(pages.head_dim) * PAGE_TOKENS;
+  uint16_t *extent = reinterpret_cast<uint16_t *>(pages.pool + offset_of(word));
   return extent + (int64_t(pages.group_layer) * pages.num_kv_heads + kv_head) * head;
+}
+
+// Pages [begin, end) of a block whose V has one format.
+struct Segment {
+  int begin, end, format;
+};
+// Those of the pages [begin, end); `format(page)`. Returns how many.
+template <class Format>
+inline int cut_segments(int begin, int end, Format format, Segment segments[BLOCK_PAGES]) {
+  int count = 0;
+  for (int page = begin; page < end; ++page) {
+    if (count == 0 || segments[count - 1].format != format(page)) segments[count++] = {page, page, format(page)};
+    segments[count - 1].end = page + 1;
+  }
+  return count;
 }
 
 // Row `row` of a task: its position, its query, its place in `out`. Rows are token major.
@@ -57,17 +85,18 @@ constexpr int PASS_ROWS = 512;     // most rows between which the integers of a 
 inline int pass_rows(int head_dim) { return head_dim <= 128 ? PASS_ROWS : PASS_ROWS / 2; }
 
 // Scratch of `attend`, of the widest instruction set. Of a block: K as pairs of channels [D / 2][128], V as pairs of tokens
-// [64][D], the scales of both, the scores of a group of rows, their weights as pairs of tokens. Of a pass: queries, outputs,
+// [64][D], the scales of both, the scores of a group of rows, their weights as pairs of tokens; of sealed pages: queries of a
+// group folded with K's scales, and what V's segments gave it so far. Of a pass: queries as integers and as they are, outputs,
 // maximum, sum, factor and position of every row.
 struct Scratch {
-  int32_t *keys, *values, *weights, *queries, *positions;
-  float *key_scales, *value_scales, *scores, *outputs, *maxima, *totals, *factors;
+  int32_t *keys, *values, *weights, *folded, *queries, *positions;
+  float *key_scales, *value_scales, *scores, *segments, *raw, *outputs, *maxima, *totals, *factors;
 };
 
 inline int64_t padded_dim(int head_dim) { return (head_dim + 31) / 32 * 32; }
 inline int64_t scratch_floats(int head_dim) {
   const int64_t dim = padded_dim(head_dim), rows = pass_rows(head_dim);
-  return 128 * dim + 2 * BLOCK_TOKENS + 192 * GROUP_ROWS + rows * (dim / 2 + dim + 4);
+  return 128 * dim + 2 * BLOCK_TOKENS + (192 + dim / 2 + dim) * GROUP_ROWS + rows * (dim / 2 + 2 * dim + 4);
 }
 inline Scratch lay_out(float *scratch, int head_dim) {
   const int64_t dim = padded_dim(head_dim), rows = pass_rows(head_dim);
@@ -88,7 +117,10 @@ inline Scratch lay_out(float *scratch, int head_dim) {
   s.value_scales = floats(BLOCK_TOKENS);
   s.scores = floats(BLOCK_TOKENS * GROUP_ROWS);
   s.weights = integers(BLOCK_TOKENS / 2 * GROUP_ROWS);
+  s.folded = integers(dim / 2 * GROUP_ROWS);
+  s.segments = floats(dim * GROUP_ROWS);
   s.queries = integers(rows * dim / 2);
+  s.raw = floats(rows * dim);
   s.outputs = floats(rows * dim);
   s.maxima = floats(rows);
   s.totals = floats(rows);
@@ -105,6 +137,12 @@ inline Scratch lay_out(float *scratch, int head_dim) {
 //   score            sum(q_d k_d) * (K's scale) * (q's scale), in units of log 2,
 //   weight           w_j = 2^(score - maximum) * (V's scale), of a row u_j = round(w_j * WEIGHT_STEPS / max w),
 //   sums             sum_j(round(2^16 2^(score - maximum))) < 2^24, exact as floats, and sum_j(u_j v_jd).
+// Of a sealed page, x = minimum + scale * c, c the integers that it keeps:
+//   a row of q       q_d = round(q * scale_d * QUERY_STEPS / max|q scale|) of each page of K,
+//                    score sum(q_d c_d) * (its scale) + sum(q minimum_d),
+//   weight           of the tokens of a segment and each group of channels w_j scale_j, u_j from them,
+//                    outputs sum_j(u_j c_jd) * (u's scale) + sum_j(w_j minimum_j); segments are added in ascending order.
+// The sums with minima are fp32 fused over 16 lanes (channel or token % 16), then the tree.
 // 32 bits hold 256 channels of 4095 * 2047, and 128 tokens of 8191 * 2047. Measured on SmolLM2-135M, 2,048 tokens, against fp32
 // attention: KL 0.0033, as between any two roundings of it (the int8 activations around it do that). int8 for q and K: 0.0043;
 // int8 for V and weights: 0.0036, and weights below 1/510 of a block's largest would be gone.
@@ -133,10 +171,22 @@ inline float query_magnitude(uint32_t bits) { return bits < 0x7f800000u ? float_
 inline float half_magnitude(uint16_t bits) { return bits < 0x7c00u ? half_to_float(bits) : 0.0f; }
 
 // What sum(q k) is worth as a score in units of log 2; `factor` of the row: score_factor.
-inline float score_factor(float query_scale, float soft_cap) { return soft_cap > 0.0f ? query_scale : query_scale * LOG2_E; }
+template <class V>
+inline V score_factor(V query_scale, float soft_cap) {
+  return soft_cap > 0.0f ? query_scale : query_scale * V(LOG2_E);
+}
 template <class V>
 inline V score_of(V sum, V key_scale, V factor, float soft_cap) {
   const V score = sum * key_scale * factor;
+  if (!(soft_cap > 0.0f)) return score;
+  const V cap(soft_cap);
+  return cap * hyperbolic_tangent(score / cap) * V(LOG2_E);
+}
+
+// Of a sealed page of K; `factor` and `base` went through score_factor.
+template <class V>
+inline V sealed_score_of(V sum, V factor, V base, float soft_cap) {
+  const V score = fused(sum, factor, base);
   if (!(soft_cap > 0.0f)) return score;
   const V cap(soft_cap);
   return cap * hyperbolic_tangent(score / cap) * V(LOG2_E);
@@ -159,6 +209,10 @@ inline V power_of(V x) {
 template <class V>
 inline V output_of_block(V sum, V largest_weight) {
   return sum * (largest_weight * V(1.0f / WEIGHT_STEPS));
+}
+template <class V>
+inline V output_of_sealed(V sum, V largest_weight, V base) {
+  return fused(sum, largest_weight * V(1.0f / WEIGHT_STEPS), base);
 }
 template <class V>
 inline V merged(V old, V old_factor, V block, V block_factor) {

@@ -1,4 +1,4 @@
-// Rotary and paged attention on AVX2.
+// Page moves, rotary and paged attention on AVX2.
 #include "attention.h"
 #include "lanes_avx2.h"
 #include "tables.h"
@@ -7,7 +7,8 @@ namespace edge {
 namespace {
 
 // Of many rows, 4 tokens or channels by 16 rows; of few rows, up to 8, 16 tokens and 32 channels at a time.
-constexpr int WIDE_COUNT = 4, WIDE_REGISTERS = 1, NARROW_ROWS = 8, NARROW_TOKENS = 1, NARROW_CHANNELS = 2;
+constexpr int WIDE_COUNT = 4, WIDE_REGISTERS = 1, NARROW_ROWS = 8, NARROW_TOKENS = 1, NARROW_CHANNELS = 2,
+              NARROW_SEALED_ROWS = 2;
 
 __m256i magnitudes(const uint16_t *x) {
   return _mm256_and_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(x)), _mm256_set1_epi16(0x7fff));
@@ -62,10 +63,12 @@ void largest_of_rows(const uint16_t *page, int dim, float *x) {
 }  // namespace edge
 
 #include "attention_simd.h"
+#include "move_simd.h"
 #include "rotary_simd.h"
 
 namespace edge::avx2 {
 
+void move(const MoveParams &p) { is_sealed_by_lanes(p) ? move_lanes(p) : plain::move(p); }
 void rotary(const RotaryParams &p) { rotary_lanes(p); }
 void attend(const AttendParams &p) { is_tiled(p.pages.head_dim) ? attend_tiled(p) : plain::attend(p); }
 void merge(const MergeParams &p) { is_tiled(p.head_dim) ? merge_tiled(p) : plain::merge(p); }

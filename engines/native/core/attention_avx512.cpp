@@ -1,4 +1,4 @@
-// Rotary and paged attention on AVX-512 with VNNI.
+// Page moves, rotary and paged attention on AVX-512 with VNNI.
 #include "attention.h"
 #include "lanes_avx512.h"
 #include "tables.h"
@@ -7,7 +7,8 @@ namespace edge {
 namespace {
 
 // Of many rows, 8 tokens or channels by 32 rows; of few rows, up to 8, 32 tokens and 64 channels at a time.
-constexpr int WIDE_COUNT = 8, WIDE_REGISTERS = 2, NARROW_ROWS = 8, NARROW_TOKENS = 2, NARROW_CHANNELS = 4;
+constexpr int WIDE_COUNT = 8, WIDE_REGISTERS = 2, NARROW_ROWS = 8, NARROW_TOKENS = 2, NARROW_CHANNELS = 4,
+              NARROW_SEALED_ROWS = 4;
 
 __m512i magnitudes(const uint16_t *x) { return _mm512_and_si512(_mm512_loadu_si512(x), _mm512_set1_epi16(0x7fff)); }
 
@@ -64,10 +65,12 @@ void largest_of_rows(const uint16_t *page, int dim, float *x) {
 }  // namespace edge
 
 #include "attention_simd.h"
+#include "move_simd.h"
 #include "rotary_simd.h"
 
 namespace edge::avx512vnni {
 
+void move(const MoveParams &p) { is_sealed_by_lanes(p) ? move_lanes(p) : plain::move(p); }
 void rotary(const RotaryParams &p) { rotary_lanes(p); }
 void attend(const AttendParams &p) { is_tiled(p.pages.head_dim) ? attend_tiled(p) : plain::attend(p); }
 void merge(const MergeParams &p) { is_tiled(p.head_dim) ? merge_tiled(p) : plain::merge(p); }

@@ -2,7 +2,7 @@
 //   NARROW_ROWS: the most rows;  NARROW_TOKENS, NARROW_CHANNELS: how many `Ints` of tokens and of channels are summed at a
 //   time.
 #pragma once
-#include "attention_panels.h"
+#include "attention_ahead.h"
 
 namespace edge {
 namespace {
@@ -16,46 +16,11 @@ inline Lanes within(Lanes x, int first, Range range, Lanes other) {
   return select_less(index, Lanes(float(range.begin)), other, x);
 }
 
-// What the second-level cache is to have before the next block: the pages of K and V that it will read. A core drops prefetches
-// when too many are on their way, so they are asked for a few at a time all through a block, from all pages in turn (7
-// operations a line beside them: 19.6 GB/s a core so, 17.6 page by page, 7.3 without).
-class Ahead {
- public:
-  Ahead(const AttendParams &p, int block, Range next) : end_(p.pages.head_dim * PAGE_TOKENS) {
-    for (int page = next.begin / PAGE_TOKENS; page * PAGE_TOKENS < next.end; ++page) {
-      pages_[count_++] = page_of(p, block + 1, page, 0);
-      pages_[count_++] = page_of(p, block + 1, page, 1);
-    }
-    if (count_ == 0) end_ = 0;
-  }
-  // Of the first page of K, into the first-level cache.
-  void fetch_near(int lines) {
-    for (; lines > 0 && near_ < end_; --lines, near_ += PAGE_TOKENS) prefetch_near(pages_[0] + near_);
-  }
-  void fetch(int lines) {
-    for (; lines > 0 && at_ < end_; --lines) {
-      prefetch(pages_[page_] + at_);
-      if (++page_ < count_) continue;
-      page_ = 0;
-      at_ += PAGE_TOKENS;
-    }
-  }
-
- private:
-  const uint16_t *pages_[2 * BLOCK_PAGES];
-  int count_ = 0, page_ = 0, at_ = 0, end_, near_ = 0;
-};
-
-// Pages that follow within the block, for the first-level cache: finding a page's scales is little work a line, and took three
-// times as long from the second level.
-struct Soon {
-  const uint16_t *keys, *values;
-};
-
-// sums[row][token] of ROWS queries [row][D / 2 pairs] and a page of K.
+// sums[row][token] of ROWS queries [row][D / 2 pairs] and a page of K. Inlined, as GCC does by itself where it has one caller:
+// apart it took 5 % longer.
 template <int ROWS>
-void multiply_keys(const uint16_t *page, int dim, const float *factors, const int32_t *queries, Soon soon, Ahead &ahead,
-                   int32_t *sums) {
+__attribute__((always_inline)) inline void multiply_keys(const uint16_t *page, int dim, const float *factors,
+                                                         const int32_t *queries, Soon soon, Ahead &ahead, int32_t *sums) {
   int line = 0;
   for (int token = 0; token < PAGE_TOKENS; token += 16 * NARROW_TOKENS) {
     Ints found[ROWS][NARROW_TOKENS];
@@ -70,10 +35,7 @@ void multiply_keys(const uint16_t *page, int dim, const float *factors, const in
     const uint16_t *from = page + token;
     for (int pair = 0; pair < dim / 2; ++pair, from += 2 * PAGE_TOKENS) {
       ahead.fetch(1);
-      for (int i = 0; i < NARROW_TOKENS; ++i, line += PAGE_TOKENS) {
-        prefetch_near(soon.keys + line);
-        prefetch_near(soon.values + line);
-      }
+      for (int i = 0; i < NARROW_TOKENS; ++i) soon.fetch(line++);
 #pragma GCC unroll 4
       for (int i = 0; i < NARROW_TOKENS; ++i) {
         const WordPairs keys = steps_of_pair(from + 16 * i, factor[i], from + PAGE_TOKENS + 16 * i, factor[i]);
@@ -98,7 +60,8 @@ struct ValuePages {
 
 // outputs[row][channel]: sums of ROWS rows of weights [row][64 pairs of tokens] and CHANNELS `Ints` of V, from channel d on.
 template <int ROWS, int CHANNELS, class Outputs>
-void multiply_values(const ValuePages &values, int dim, int d, const int32_t *weights, Ahead &ahead, Outputs outputs) {
+__attribute__((always_inline)) inline void multiply_values(const ValuePages &values, int dim, int d, const int32_t *weights,
+                                                           Ahead &ahead, Outputs outputs) {
   Ints found[ROWS][CHANNELS];
 #pragma GCC unroll 8
   for (int r = 0; r < ROWS; ++r) {
@@ -130,14 +93,16 @@ void multiply_values(const ValuePages &values, int dim, int d, const int32_t *we
   }
 }
 
-// The rows [row_begin, row_begin + rows) of a task; what the blocks gave so far lies in the scratch, row by row.
+// The rows [row_begin, row_begin + rows) of a task against blocks of fp16 pages; what the blocks gave so far lies in the
+// scratch, row by row.
 class Narrow {
  public:
   Narrow(const AttendParams &p, const Scratch &scratch, int row_begin, int rows)
       : p_(p), scratch_(scratch), dim_(p.pages.head_dim), row_begin_(row_begin), rows_(rows) {
     for (int r = 0; r < rows_; ++r) {
       int16_t *words = reinterpret_cast<int16_t *>(scratch_.queries + r * dim_ / 2);
-      scratch_.factors[r] = fill_query(query_of_row(p_, row_begin_ + r), dim_, p_.soft_cap, words);
+      queries_[r] = query_of_row(p_, row_begin_ + r);
+      scratch_.factors[r] = fill_query(queries_[r], dim_, p_.soft_cap, words);
       scratch_.maxima[r] = NO_MAXIMUM;
       scratch_.totals[r] = 0.0f;
     }
@@ -166,7 +131,7 @@ class Narrow {
     }
   }
 
- private:
+ protected:
   int position(int r) const { return position_of_row(p_, row_begin_ + r); }
 
   template <int ROWS>
@@ -188,7 +153,7 @@ class Narrow {
       ahead.fetch(dim_ / 4);
       scale_keys(keys, dim_, scratch_.key_scales + at, factors);
       values.pages[page] = page_of(p_, block, page, 1);
-      const Soon soon{page + 1 < values.end ? page_of(p_, block, page + 1, 0) : keys, values.pages[page]};
+      const Soon soon{bytes_at(page + 1 < values.end ? page_of(p_, block, page + 1, 0) : keys), bytes_at(values.pages[page])};
       multiply_keys<ROWS>(keys, dim_, factors, scratch_.queries, soon, ahead, sums + at);
     }
     for (int page = values.begin; page < values.end; ++page) {
@@ -275,6 +240,7 @@ class Narrow {
   const AttendParams &p_;
   const Scratch &scratch_;
   const int dim_, row_begin_, rows_;
+  const float *queries_[NARROW_ROWS];
 };
 
 }  // namespace

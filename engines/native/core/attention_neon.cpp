@@ -1,4 +1,4 @@
-// Rotary and paged attention on NEON.
+// Page moves, rotary and paged attention on NEON.
 #include "attention.h"
 #include "lanes_neon.h"
 #include "tables.h"
@@ -7,7 +7,8 @@ namespace edge {
 namespace {
 
 // Of many rows, 4 tokens or channels by 16 rows; of few rows, up to 8, 16 tokens and 16 channels at a time.
-constexpr int WIDE_COUNT = 4, WIDE_REGISTERS = 1, NARROW_ROWS = 8, NARROW_TOKENS = 1, NARROW_CHANNELS = 1;
+constexpr int WIDE_COUNT = 4, WIDE_REGISTERS = 1, NARROW_ROWS = 8, NARROW_TOKENS = 1, NARROW_CHANNELS = 1,
+              NARROW_SEALED_ROWS = 8;
 
 uint16x8_t magnitudes(const uint16_t *x) { return vandq_u16(vld1q_u16(x), vdupq_n_u16(0x7fff)); }
 
@@ -56,10 +57,12 @@ void largest_of_rows(const uint16_t *page, int dim, float *x) {
 }  // namespace edge
 
 #include "attention_simd.h"
+#include "move_simd.h"
 #include "rotary_simd.h"
 
 namespace edge::neon {
 
+void move(const MoveParams &p) { is_sealed_by_lanes(p) ? move_lanes(p) : plain::move(p); }
 void rotary(const RotaryParams &p) { rotary_lanes(p); }
 void attend(const AttendParams &p) { is_tiled(p.pages.head_dim) ? attend_tiled(p) : plain::attend(p); }
 void merge(const MergeParams &p) { is_tiled(p.head_dim) ? merge_tiled(p) : plain::merge(p); }

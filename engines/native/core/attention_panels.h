@@ -11,8 +11,10 @@
 namespace edge {
 namespace {
 
-inline void prefetch(const uint16_t *line) { __builtin_prefetch(line, 0, 2); }  // into the second-level cache
-inline void prefetch_near(const uint16_t *line) { __builtin_prefetch(line, 0, 3); }
+constexpr int LINE = 64;  // bytes of a cache line
+
+inline void prefetch(const uint8_t *line) { __builtin_prefetch(line, 0, 2); }  // into the second-level cache
+inline void prefetch_near(const uint8_t *line) { __builtin_prefetch(line, 0, 3); }
 
 // Scales of a page's tokens from the largest magnitude of each, and the factors that turn their numbers into steps.
 inline void store_scales(const float *largest, float steps, float *scales, float *factors) {
@@ -61,21 +63,31 @@ inline void fill_values(const uint16_t *page, int dim, int32_t *panel, float *sc
 }
 
 // The K (side 0) or V (side 1) of a block's page, 0 to 3.
-inline const uint16_t *page_of(const AttendParams &p, int block, int page, int side) {
+inline const uint16_t *page_of(const AttendParams &p, int block, int page, int side) {  // of an fp16 page
   return page_of(p.pages, p.seq, block * BLOCK_PAGES + page, side, p.kv_head);
 }
+inline Part part_of(const AttendParams &p, int block, int page, int side) {
+  return part_of(p.pages, p.seq, block * BLOCK_PAGES + page, side, p.kv_head);
+}
 
-// K and V of the pages around `span`, or of a part of each. A page of either is D lines of 64 bytes.
-inline void prefetch_block(const AttendParams &p, int block, Range span, int part, int parts) {
-  const int dim = p.pages.head_dim, begin = dim * part / parts, end = dim * (part + 1) / parts;
-  const uint16_t *pages[2 * BLOCK_PAGES];
-  int count = 0;
+// K and V of the pages around `span`, or of a share of each.
+inline void prefetch_block(const AttendParams &p, int block, Range span, int share, int shares) {
+  const uint8_t *pages[2 * BLOCK_PAGES];
+  int lines[2 * BLOCK_PAGES], count = 0, most = 0;
   for (int page = span.begin / PAGE_TOKENS; page * PAGE_TOKENS < span.end; ++page) {
-    pages[count++] = page_of(p, block, page, 0);
-    pages[count++] = page_of(p, block, page, 1);
+    for (int side = 0; side < 2; ++side) {
+      const Part part = part_of(p, block, page, side);
+      const int all = int(part_bytes(side, part.format, p.pages.head_dim)) / LINE, begin = all * share / shares;
+      pages[count] = part.bytes + begin * LINE;
+      lines[count] = all * (share + 1) / shares - begin;
+      most = lines[count] > most ? lines[count] : most;
+      ++count;
+    }
   }
-  for (int line = begin; line < end; ++line) {
-    for (int page = 0; page < count; ++page) prefetch(pages[page] + line * PAGE_TOKENS);
+  for (int line = 0; line < most; ++line) {
+    for (int page = 0; page < count; ++page) {
+      if (line < lines[page]) prefetch(pages[page] + line * LINE);
+    }
   }
 }
 

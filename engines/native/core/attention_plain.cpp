@@ -25,14 +25,16 @@ Pair turned(const float *x, int i, int half, const float *norm, float inverse, c
 
 int16_t to_int(float x, float factor) { return int16_t(bits_of(in_steps(x, factor))); }
 
-// The pages of a block as integers, rows of D channels.
+// The pages of a block as integers, rows of D channels: of fp16 pages steps, of sealed ones what they keep.
 struct Block {
-  int16_t *keys, *values;
-  float *key_scales, *value_scales;
+  int16_t *keys, *values, *folded;
+  float *key_scales, *value_scales;  // of fp16 pages
+  Part key_parts[BLOCK_PAGES], value_parts[BLOCK_PAGES];
 
   Block(const Scratch &scratch)
       : keys(reinterpret_cast<int16_t *>(scratch.keys)),
         values(reinterpret_cast<int16_t *>(scratch.values)),
+        folded(reinterpret_cast<int16_t *>(scratch.folded)),
         key_scales(scratch.key_scales),
         value_scales(scratch.value_scales) {}
 
@@ -48,28 +50,45 @@ struct Block {
     return largest * (1.0f / steps);
   }
 
-  void read(const AttendParams &p, int block, Range span) const {
+  // One token of a sealed page.
+  static void unpack(Part part, int side, int dim, int token, int16_t *to) {
+    const SealedPart layout(side, part.format, dim);
+    const uint32_t *words = reinterpret_cast<const uint32_t *>(part.bytes);
+    for (int d = 0; d < dim; ++d) {
+      to[d] = int16_t(words[layout.word_of(token, d)] >> layout.shift_of(token, d) & ((1u << layout.bits) - 1));
+    }
+  }
+
+  void read(const AttendParams &p, int block, Range span) {
     const int dim = p.pages.head_dim;
     for (int j = span.begin; j < span.end; ++j) {
-      const int page = block * BLOCK_PAGES + j / PAGE_TOKENS, slot = j % PAGE_TOKENS;
-      const uint16_t *k = page_of(p.pages, p.seq, page, 0, p.kv_head) + slot;
-      const uint16_t *v = page_of(p.pages, p.seq, page, 1, p.kv_head) + slot * dim;
-      key_scales[j] = fill(k, PAGE_TOKENS, dim, KEY_STEPS, keys + j * dim);
-      value_scales[j] = fill(v, 1, dim, VALUE_STEPS, values + j * dim);
+      const int page = j / PAGE_TOKENS, slot = j % PAGE_TOKENS;
+      const Part k = key_parts[page] = part_of(p.pages, p.seq, block * BLOCK_PAGES + page, 0, p.kv_head);
+      const Part v = value_parts[page] = part_of(p.pages, p.seq, block * BLOCK_PAGES + page, 1, p.kv_head);
+      if (k.format == PageFormat::fp16) {
+        key_scales[j] = fill(k.halves() + slot, PAGE_TOKENS, dim, KEY_STEPS, keys + j * dim);
+      } else {
+        unpack(k, 0, dim, slot, keys + j * dim);
+      }
+      if (v.format == PageFormat::fp16) {
+        value_scales[j] = fill(v.halves() + slot * dim, 1, dim, VALUE_STEPS, values + j * dim);
+      } else {
+        unpack(v, 1, dim, slot, values + j * dim);
+      }
     }
   }
 };
 
-// The integers of a row of q; returns its score_factor.
-float fill_query(const float *query, int dim, float soft_cap, int16_t *to) {
+// The integers of a row of numbers; returns their scale.
+float fill_row(const float *x, int dim, int16_t *to) {
   uint32_t bits = 0;
   for (int d = 0; d < dim; ++d) {
-    const uint32_t magnitude = bits_of(absolute(query[d]));
+    const uint32_t magnitude = bits_of(absolute(x[d]));
     bits = magnitude > bits ? magnitude : bits;
   }
   const float largest = query_magnitude(bits), factor = steps_of(largest, QUERY_STEPS, SMALLEST);
-  for (int d = 0; d < dim; ++d) to[d] = to_int(query[d], factor);
-  return score_factor(largest * (1.0f / QUERY_STEPS), soft_cap);
+  for (int d = 0; d < dim; ++d) to[d] = to_int(x[d], factor);
+  return largest * (1.0f / QUERY_STEPS);
 }
 
 // 32 bits hold the sum of MAX_HEAD_DIM channels. Steps of what is no number are any 16 bits: their sums wrap, as in registers.
@@ -83,35 +102,107 @@ float dot(const int16_t *a, const int16_t *b, int dim) {
   return float(sum);
 }
 
+// A row of q, and as integers for fp16 pages.
+struct Query {
+  const float *x;
+  const int16_t *steps;
+  float factor;  // score_factor
+};
+
+// A query folded with the scales of one sealed page of K.
+struct Folded {
+  float factor, base;
+
+  Folded(const Query &query, Part keys, int dim, float soft_cap, float *products, int16_t *steps) {
+    const SealedPart layout(0, keys.format, dim);
+    const uint16_t *scales = reinterpret_cast<const uint16_t *>(keys.bytes + layout.scales_offset());
+    const uint16_t *minima = reinterpret_cast<const uint16_t *>(keys.bytes + layout.minima_offset());
+    float lanes[16] = {};
+    for (int d = 0; d < dim; ++d) {
+      products[d] = query.x[d] * half_to_float(scales[d]);
+      lanes[d % 16] = fused(query.x[d], half_to_float(minima[d]), lanes[d % 16]);
+    }
+    factor = score_factor(fill_row(products, dim, steps), soft_cap);
+    base = score_factor(sum_lanes(lanes), soft_cap);
+  }
+};
+
 struct BlockResult {
   float maximum, total;  // maximum NO_MAXIMUM: the row sees nothing of the block, and `outputs` was not written
 };
 
-// One row against one block; outputs [D].
-BlockResult attend_block(const Block &block, const int16_t *query, float factor, float soft_cap, int dim, Range seen,
-                         float *outputs) {
-  if (seen.empty()) return {NO_MAXIMUM, 0.0f};
-  float scores[BLOCK_TOKENS], maximum = NO_MAXIMUM, total = 0.0f, largest = 0.0f;
-  for (int j = seen.begin; j < seen.end; ++j) {
-    scores[j] = score_of(dot(query, block.keys + j * dim, dim), block.key_scales[j], factor, soft_cap);
-    maximum = larger(maximum, scores[j]);
-  }
-  for (int j = seen.begin; j < seen.end; ++j) {
-    const float power = power_of<WEIGHT_POWER>(scores[j] - maximum);
-    total += rounded(power);
-    scores[j] = power * block.value_scales[j];
-    largest = larger(largest, scores[j]);
-  }
-  const float steps = steps_of(largest, WEIGHT_STEPS, SMALLEST);
-  uint32_t sums[BLOCK_TOKENS];  // of as many channels at a time
-  for (int first = 0; first < dim; first += BLOCK_TOKENS) {
-    const int count = dim - first < BLOCK_TOKENS ? dim - first : BLOCK_TOKENS;
-    for (int i = 0; i < count; ++i) sums[i] = 0;
-    for (int j = seen.begin; j < seen.end; ++j) {
-      const int32_t weight = to_int(scores[j], steps);
-      for (int i = 0; i < count; ++i) sums[i] += uint32_t(weight * block.values[j * dim + first + i]);
+// Scores of the tokens that a row sees; `products`: room for D floats.
+void score_block(const Block &block, const Query &query, float soft_cap, int dim, Range seen, float *products, float *scores) {
+  for (int first = seen.begin, end; first < seen.end; first = end) {
+    const Part keys = block.key_parts[first / PAGE_TOKENS];
+    end = (first / PAGE_TOKENS + 1) * PAGE_TOKENS;
+    end = end < seen.end ? end : seen.end;
+    if (keys.format == PageFormat::fp16) {
+      for (int j = first; j < end; ++j) {
+        scores[j] = score_of(dot(query.steps, block.keys + j * dim, dim), block.key_scales[j], query.factor, soft_cap);
+      }
+      continue;
     }
-    for (int i = 0; i < count; ++i) outputs[first + i] = output_of_block(float(int32_t(sums[i])), largest);
+    const Folded folded(query, keys, dim, soft_cap, products, block.folded);
+    for (int j = first; j < end; ++j) {
+      scores[j] = sealed_score_of(dot(block.folded, block.keys + j * dim, dim), folded.factor, folded.base, soft_cap);
+    }
+  }
+}
+
+// Channels [first, end) of the tokens `seen` of one segment, which share a scale where they are sealed: weights [128] to
+// outputs, those of the segments before it added.
+void sum_channels(const Block &block, const Segment &segment, const float *weights, int dim, Range seen, int first, int end,
+                  bool is_first, float *outputs) {
+  const bool sealed = segment.format != PageFormat::fp16;
+  float scaled[BLOCK_TOKENS], lanes[16] = {}, largest = 0.0f;
+  for (int j = seen.begin; j < seen.end; ++j) {
+    if (sealed) {
+      const SealedPart layout(1, segment.format, dim);
+      const uint8_t *bytes = block.value_parts[j / PAGE_TOKENS].bytes;
+      const int at = layout.scale_of(j % PAGE_TOKENS, first);
+      const float scale = half_to_float(reinterpret_cast<const uint16_t *>(bytes + layout.scales_offset())[at]);
+      const float minimum = half_to_float(reinterpret_cast<const uint16_t *>(bytes + layout.minima_offset())[at]);
+      scaled[j] = weights[j] * scale;
+      lanes[j % 16] = fused(weights[j], minimum, lanes[j % 16]);
+    } else {
+      scaled[j] = weights[j] * block.value_scales[j];
+    }
+    largest = larger(largest, scaled[j]);
+  }
+  const float steps = steps_of(largest, WEIGHT_STEPS, SMALLEST), base = sum_lanes(lanes);
+  int32_t integers[BLOCK_TOKENS];
+  for (int j = seen.begin; j < seen.end; ++j) integers[j] = to_int(scaled[j], steps);
+  for (int d = first; d < end; ++d) {
+    uint32_t sum = 0;
+    for (int j = seen.begin; j < seen.end; ++j) sum += uint32_t(integers[j] * block.values[j * dim + d]);
+    const float found = float(int32_t(sum));
+    const float output = sealed ? output_of_sealed(found, largest, base) : output_of_block(found, largest);
+    outputs[d] = is_first ? output : outputs[d] + output;
+  }
+}
+
+// One row against one block; outputs [D].
+BlockResult attend_block(const Block &block, const Query &query, float soft_cap, int dim, Range seen, float *outputs) {
+  if (seen.empty()) return {NO_MAXIMUM, 0.0f};
+  float weights[BLOCK_TOKENS], maximum = NO_MAXIMUM, total = 0.0f;
+  score_block(block, query, soft_cap, dim, seen, outputs, weights);
+  for (int j = seen.begin; j < seen.end; ++j) maximum = larger(maximum, weights[j]);
+  for (int j = seen.begin; j < seen.end; ++j) {
+    weights[j] = power_of<WEIGHT_POWER>(weights[j] - maximum);
+    total += rounded(weights[j]);
+  }
+  Segment segments[BLOCK_PAGES];
+  const int count = cut_segments(
+      seen.begin / PAGE_TOKENS, (seen.end - 1) / PAGE_TOKENS + 1, [&](int page) { return block.value_parts[page].format; },
+      segments);
+  for (int i = 0; i < count; ++i) {
+    const int begin = segments[i].begin * PAGE_TOKENS, end = segments[i].end * PAGE_TOKENS;
+    const Range tokens{begin > seen.begin ? begin : seen.begin, end < seen.end ? end : seen.end};
+    const int group = segments[i].format == PageFormat::fp16 ? dim : VALUE_GROUPS[segments[i].format];
+    for (int d = 0; d < dim; d += group) {
+      sum_channels(block, segments[i], weights, dim, tokens, d, d + group < dim ? d + group : dim, i == 0, outputs);
+    }
   }
   return {maximum, total};
 }
@@ -138,17 +229,18 @@ void attend_pass(const AttendParams &p, const Scratch &scratch, int row_begin, i
   Merger mergers[PASS_ROWS];
   for (int row = row_begin; row < row_end; ++row) {
     const int at = row - row_begin;
-    scratch.factors[at] = fill_query(query_of_row(p, row), dim, p.soft_cap, queries + int64_t(at) * dim);
+    scratch.factors[at] = score_factor(fill_row(query_of_row(p, row), dim, queries + int64_t(at) * dim), p.soft_cap);
     for (int d = 0; d < dim; ++d) scratch.outputs[int64_t(at) * dim + d] = 0.0f;
   }
-  const Block integers(scratch);
+  Block integers(scratch);
   for (int block = p.block_begin; block < p.block_end; ++block) {
     integers.read(p, block, visible(first, last, p.window, block));
     for (int row = row_begin; row < row_end; ++row) {
       const int at = row - row_begin, position = position_of_row(p, row);
       float *partial = p.partials ? p.partials + (int64_t(block - p.block_begin) * rows + row) * (2 + dim) : scratch.scores;
-      const BlockResult result = attend_block(integers, queries + int64_t(at) * dim, scratch.factors[at], p.soft_cap, dim,
-                                              visible(position, position, p.window, block), partial + 2);
+      const Query query{query_of_row(p, row), queries + int64_t(at) * dim, scratch.factors[at]};
+      const BlockResult result =
+          attend_block(integers, query, p.soft_cap, dim, visible(position, position, p.window, block), partial + 2);
       if (p.partials) {
         partial[0] = result.maximum;
         partial[1] = result.total;

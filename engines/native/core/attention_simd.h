@@ -2,8 +2,8 @@
 // attention_panels.h asks for. Few rows (decode) take attention_narrow.h, many attention_wide.h: the same integers, formulas
 // and merge, hence the same bits.
 #pragma once
-#include "attention_narrow.h"
-#include "attention_wide.h"
+#include "attention_narrow_mixed.h"
+#include "attention_wide_mixed.h"
 
 namespace edge {
 namespace {
@@ -27,27 +27,45 @@ float *partials_of(const AttendParams &p, int block, int row) {
 }
 
 void attend_narrow(const AttendParams &p, const Scratch &scratch, Pass pass) {
-  Narrow rows(p, scratch, pass.row_begin, pass.rows);
+  MixedNarrow rows(p, scratch, pass.row_begin, pass.rows);
   for (int block = p.block_begin; block < p.block_end; ++block) {
     rows.run(block, span_of(p, pass, block), span_of(p, pass, block + 1), partials_of(p, block, pass.row_begin));
   }
   if (!p.partials) rows.finish();
 }
 
+// Whether a task meets a sealed page of K.
+bool has_sealed_keys(const AttendParams &p) {
+  const int last = p.row_pos[p.token_end - 1] / PAGE_TOKENS, end = p.block_end * BLOCK_PAGES;
+  for (int page = p.block_begin * BLOCK_PAGES; page <= last && page < end; ++page) {
+    const int32_t word = p.pages.page_table[(int64_t(p.seq) * p.pages.max_pages + page) * 2];
+    if (word != EMPTY && format_of(word) != PageFormat::fp16) return true;
+  }
+  return false;
+}
+
 void attend_wide(const AttendParams &p, const Scratch &scratch, Pass pass) {
+  const bool sealed = has_sealed_keys(p);
   const int dim = p.pages.head_dim, groups = (pass.rows + WIDE_ROWS - 1) / WIDE_ROWS;
   const auto group_at = [&](int group) {
     const int first = group * WIDE_ROWS, left = pass.rows - first;
-    return Wide(p, scratch, first, pass.row_begin + first, left < WIDE_ROWS ? left : WIDE_ROWS);
+    return MixedWide(p, scratch, first, pass.row_begin + first, left < WIDE_ROWS ? left : WIDE_ROWS);
   };
   prefetch_block(p, p.block_begin, span_of(p, pass, p.block_begin), 0, 1);
-  for (int group = 0; group < groups; ++group) group_at(group).begin();
+  for (int group = 0; group < groups; ++group) {
+    group_at(group).begin();
+    if (sealed) group_at(group).begin_sealed();
+  }
   for (int block = p.block_begin; block < p.block_end; ++block) {
     const Range span = span_of(p, pass, block), next = span_of(p, pass, block + 1);
     for (int page = span.begin / PAGE_TOKENS; page * PAGE_TOKENS < span.end; ++page) {
       const int at = page * PAGE_TOKENS;
-      fill_keys(page_of(p, block, page, 0), dim, scratch.keys + at, scratch.key_scales + at);
-      fill_values(page_of(p, block, page, 1), dim, scratch.values + at / 2 * dim, scratch.value_scales + at);
+      const Part keys = part_of(p, block, page, 0), values = part_of(p, block, page, 1);
+      int32_t *pairs = scratch.values + at / 2 * dim;
+      keys.format == PageFormat::fp16 ? fill_keys(keys.halves(), dim, scratch.keys + at, scratch.key_scales + at)
+                                      : unpack_keys(keys, dim, scratch.keys + at);
+      values.format == PageFormat::fp16 ? fill_values(values.halves(), dim, pairs, scratch.value_scales + at)
+                                        : unpack_values(values, dim, pairs);
     }
     for (int group = 0; group < groups; ++group) {
       prefetch_block(p, block + 1, next, group, groups);

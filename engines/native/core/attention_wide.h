@@ -39,7 +39,7 @@ __attribute__((noinline)) void multiply_rows(int steps, const int32_t *ones, int
   }
 }
 
-// One group of rows of a pass; what the blocks gave so far lies in the scratch, lane by lane.
+// One group of rows of a pass against blocks of fp16 pages; what the blocks gave so far lies in the scratch, lane by lane.
 class Wide {
  public:
   // The group of pass rows [first, first + rows), rows [row_begin, row_begin + rows) of the task. Lanes behind them repeat the
@@ -77,11 +77,8 @@ class Wide {
       for (int r = 0; partials && r < rows_; ++r) partials[r * (2 + dim_)] = NO_MAXIMUM;
       return;
     }
-    // What the first row sees at the end and the last one at the beginning, all of them see.
-    const Range of_first = seen(0, block), of_last = seen(rows_ - 1, block);
     const Range around{span.begin / 8 * 8, (span.end + 7) / 8 * 8};
-    const bool all = !of_first.empty() && !of_last.empty() && of_last.begin <= around.begin && of_first.end >= around.end;
-    all ? run_around<false>(block, around, partials) : run_around<true>(block, around, partials);
+    all_see(block, around) ? run_around<false>(block, around, partials) : run_around<true>(block, around, partials);
   }
 
   void finish() const {
@@ -98,8 +95,14 @@ class Wide {
     }
   }
 
- private:
+ protected:
   Range seen(int r, int block) const { return visible(positions_[r], positions_[r], p_.window, block); }
+
+  // What the first row sees at the end and the last one at the beginning, all of them see.
+  bool all_see(int block, Range around) const {
+    const Range of_first = seen(0, block), of_last = seen(rows_ - 1, block);
+    return !of_first.empty() && !of_last.empty() && of_last.begin <= around.begin && of_first.end >= around.end;
+  }
 
   // Which rows see a token. MASKED: not every row sees all of a range.
   template <bool MASKED>
@@ -161,7 +164,7 @@ class Wide {
       both.store(maxima_ + 16 * r);
       merged(Lanes::load(totals_ + 16 * r), old_factor[r], total[r], block_factor[r]).store(totals_ + 16 * r);
     }
-    for_channels(around, [&](int d, int r, Lanes sum) {
+    for_channels(around, 0, dim_, [&](int d, int r, Lanes sum) {
       float *row = outputs_ + d * WIDE_ROWS + 16 * r;
       merged(Lanes::load(row), old_factor[r], output_of_block(sum, largest[r]), block_factor[r]).store(row);
     });
@@ -190,10 +193,10 @@ class Wide {
     *largest = most;
   }
 
-  template <class Done>  // done(channel, register of rows, sum of weights by V)
-  void for_channels(Range around, Done done) const {
+  template <class Done>  // done(channel, register of rows, sum of weights by V), of channels [first, end)
+  void for_channels(Range around, int first, int end, Done done) const {
     const int pair = around.begin / 2;
-    for (int d = 0; d < dim_; d += WIDE_COUNT) {
+    for (int d = first; d < end; d += WIDE_COUNT) {
       alignas(64) int32_t sums[WIDE_COUNT * WIDE_ROWS];
       multiply_rows((around.end - around.begin) / 2, scratch_.values + pair * dim_ + d, dim_,
                     scratch_.weights + pair * WIDE_ROWS, sums);
@@ -213,7 +216,7 @@ class Wide {
       spread(maximum[r], r, 0);
       spread(total[r], r, 1);
     }
-    for_channels(around, [&](int d, int r, Lanes sum) { spread(output_of_block(sum, largest[r]), r, 2 + d); });
+    for_channels(around, 0, dim_, [&](int d, int r, Lanes sum) { spread(output_of_block(sum, largest[r]), r, 2 + d); });
   }
 
   const AttendParams &p_;

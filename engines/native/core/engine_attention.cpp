@@ -55,19 +55,18 @@ LayerPages Engine::pages(const Op &op) const {
           plan_.shape.head_dim};
 }
 
-// One out-of-place copy a move, this layer's part of the extent only, before anything is appended.
+// Out of place, this layer's part of the extents only, before anything is appended.
 void Engine::move_pages(const Op &op, Counter &counter) {
   if (step_->num_moves == 0) return;
   int32_t begin, end;
   while (counter.take(step_->num_moves, 1, &begin, &end)) {
     const int32_t *move = step_->page_moves + begin * 4;
     if (move[0] != op.group) continue;
-    const int64_t source =
-        static_cast<int64_t>(move[2] & OFFSET_MASK) * OFFSET_UNIT + op.group_layer * plan_.shape.layer_bytes();
-    const int64_t target =
-        static_cast<int64_t>(move[3] & OFFSET_MASK) * OFFSET_UNIT + op.group_layer * plan_.shape.layer_bytes();
-    // Not memcpy: the two extents of a move are whatever its caller says, and may overlap.
-    std::memmove(pool_ + target, pool_ + source, static_cast<size_t>(plan_.shape.layer_bytes()));
+    const auto part = [&](int32_t word) {
+      return pool_ + offset_of(word) + op.group_layer * plan_.shape.layer_bytes(move[1], format_of(word));
+    };
+    kernels_->move({part(move[2]), part(move[3]), move[1], format_of(move[2]), format_of(move[3]), plan_.shape.num_kv_heads,
+                    plan_.shape.head_dim});
   }
   team_.barrier();
 }

@@ -114,6 +114,14 @@ struct LayerPages {
   int32_t num_heads, num_kv_heads, head_dim;
 };
 
+struct MoveParams {                      // one layer's part of a page move (contract.py, "page moves")
+  const uint8_t *source;                 // [Hkv] parts of the source's format
+  uint8_t *target;                       // [Hkv] parts of the target's
+  int32_t side;                          // 0 K, 1 V
+  int32_t source_format, target_format;  // PageFormat; MOVE_TARGETS says which pairs there are
+  int32_t num_kv_heads, head_dim;
+};
+
 // Rows [row_begin, row_end), kv heads [kv_head_begin, kv_head_end) and the query heads that read them: q normed, rotated,
 // scaled; k normed and rotated, and v, into their pages.
 struct RotaryParams {
@@ -171,6 +179,7 @@ struct Kernels {
   void (*gated)(const GatedParams &);
   void (*add_norm)(const AddNormParams &);
   void (*embed)(const EmbedParams &);
+  void (*move)(const MoveParams &);
   void (*rotary)(const RotaryParams &);
   void (*attend)(const AttendParams &);
   void (*merge)(const MergeParams &);

@@ -133,6 +133,24 @@ inline Ints dot_pairs(Ints sum, Ints a, Ints b) {
   return {_mm256_add_epi32(sum.low, _mm256_madd_epi16(a.low, b.low)),
           _mm256_add_epi32(sum.high, _mm256_madd_epi16(a.high, b.high))};
 }
+// Holds the compiler to the order in which sums are written: it adds integers as a tree, for which there are no registers.
+inline void keep_order(Ints &sum) { asm("" : "+x"(sum.low), "+x"(sum.high)); }
+// 16 words of a sealed page (page_format.h), whose pairs are taken in order.
+struct PackedPairs {
+  __m256i low, high;
+  static PackedPairs load(const uint32_t *x) {
+    const __m256i *words = reinterpret_cast<const __m256i *>(x);
+    return {_mm256_loadu_si256(words), _mm256_loadu_si256(words + 1)};
+  }
+  template <int BITS>
+  WordPairs take() {
+    const __m256i mask = _mm256_set1_epi16((1 << BITS) - 1);
+    const WordPairs pairs{_mm256_and_si256(low, mask), _mm256_and_si256(high, mask)};
+    low = _mm256_srli_epi32(low, BITS);
+    high = _mm256_srli_epi32(high, BITS);
+    return pairs;
+  }
+};
 // The low 16 bits of two.
 inline __m256i pairs_of(__m256 low, __m256 high) {
   return _mm256_blend_epi16(_mm256_castps_si256(low), _mm256_slli_epi32(_mm256_castps_si256(high), 16), 0xaa);

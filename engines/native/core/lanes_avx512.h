@@ -83,6 +83,19 @@ struct Ints {
 using WordPairs = Ints;
 // In every lane sum + a's low * b's low + a's high * b's high.
 inline Ints dot_pairs(Ints sum, Ints a, Ints b) { return {_mm512_dpwssd_epi32(sum.v, a.v, b.v)}; }
+// Holds the compiler to the order in which sums are written: it adds integers as a tree, for which there are no registers.
+inline void keep_order(Ints &sum) { asm("" : "+v"(sum.v)); }
+// 16 words of a sealed page (page_format.h), whose pairs are taken in order.
+struct PackedPairs {
+  __m512i v;
+  static PackedPairs load(const uint32_t *x) { return {_mm512_loadu_si512(x)}; }
+  template <int BITS>
+  WordPairs take() {
+    const WordPairs pairs{_mm512_and_si512(v, _mm512_set1_epi16((1 << BITS) - 1))};
+    v = _mm512_srli_epi32(v, BITS);
+    return pairs;
+  }
+};
 // The low 16 bits of two.
 inline WordPairs pairs_of(Lanes low, Lanes high) {
   __m512i shifted = _mm512_slli_epi32(_mm512_castps_si512(high.v), 16);

@@ -151,6 +151,27 @@ struct WordPairs {
     vst1q_s16(words + 24, vzip2q_s16(low[1], high[1]));
   }
 };
+// Holds the compiler to the order in which sums are written: it adds integers as a tree, for which there are no registers.
+inline void keep_order(Ints &sum) { asm("" : "+w"(sum.a), "+w"(sum.b), "+w"(sum.c), "+w"(sum.d)); }
+// 16 words of a sealed page (page_format.h), whose pairs are taken in order.
+struct PackedPairs {
+  uint16x8_t low[2], high[2];
+  static PackedPairs load(const uint32_t *x) {
+    const WordPairs words = WordPairs::load(reinterpret_cast<const int32_t *>(x));
+    return {{vreinterpretq_u16_s16(words.low[0]), vreinterpretq_u16_s16(words.low[1])},
+            {vreinterpretq_u16_s16(words.high[0]), vreinterpretq_u16_s16(words.high[1])}};
+  }
+  template <int BITS>
+  static int16x8_t take(uint16x8_t &x) {
+    const int16x8_t values = vreinterpretq_s16_u16(vandq_u16(x, vdupq_n_u16((1 << BITS) - 1)));
+    x = vshrq_n_u16(x, BITS);
+    return values;
+  }
+  template <int BITS>
+  WordPairs take() {
+    return {{take<BITS>(low[0]), take<BITS>(low[1])}, {take<BITS>(high[0]), take<BITS>(high[1])}};
+  }
+};
 // In every lane sum + a's low * b's low + a's high * b's high.
 inline Ints dot_pairs(Ints sum, WordPairs a, WordPair b) {
   sum.a = vmlal_lane_s16(sum.a, vget_low_s16(a.low[0]), b.pair, 0);

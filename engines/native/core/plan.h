@@ -6,6 +6,7 @@
 
 #include "contract.h"
 #include "kernels.h"
+#include "page_format.h"
 #include "status.h"
 
 namespace edge {
@@ -26,8 +27,8 @@ struct ModelShape {
 
   int64_t query_width() const { return static_cast<int64_t>(num_heads) * head_dim; }
   int64_t qkv_width() const { return static_cast<int64_t>(num_heads + 2 * num_kv_heads) * head_dim; }
-  // One layer's part of an fp16 extent.
-  int64_t layer_bytes() const { return static_cast<int64_t>(num_kv_heads) * head_dim * PAGE_TOKENS * 2; }
+  // One layer's part of an extent of K (side 0) or V.
+  int64_t layer_bytes(int32_t side, int32_t format) const { return num_kv_heads * part_bytes(side, format, head_dim); }
 };
 
 constexpr int32_t MAX_TOKENS = 1 << 24;  // of a context (edge/spec.py); no limit is larger

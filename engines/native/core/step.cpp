@@ -13,9 +13,26 @@ constexpr int32_t MIN_TOKEN_TILE = 16, MAX_TOKEN_TILE = 64;  // prefill tokens o
 
 int32_t first_visible(int32_t position, int32_t window) { return window && position >= window ? position - window + 1 : 0; }
 
-bool in_pool(const Plan &plan, int64_t pool_bytes, int32_t word, int32_t group) {
-  const int64_t begin = static_cast<int64_t>(word & OFFSET_MASK) * OFFSET_UNIT;
-  return begin + plan.group_layers[group] * plan.shape.layer_bytes() <= pool_bytes;
+bool in_pool(const Plan &plan, int64_t pool_bytes, int32_t word, int32_t group, int32_t side) {
+  return offset_of(word) + plan.group_layers[group] * plan.shape.layer_bytes(side, format_of(word)) <= pool_bytes;
+}
+
+// Whether a word that is not negative has a format that heads of this model can be kept in.
+bool is_held(const Plan &plan, int32_t word, int32_t side) {
+  return format_of(word) <= PageFormat::int2 && can_hold(side, format_of(word), plan.shape.head_dim);
+}
+
+Status check_move(const Plan &plan, int64_t pool_bytes, const int32_t *move, int32_t where) {
+  const int32_t group = move[0], side = move[1];
+  if (group < 0 || group >= plan.shape.num_groups || (side != 0 && side != 1)) return {"a page move names no extent", where};
+  for (const int32_t word : {move[2], move[3]}) {
+    if (word < 0) return {"a page move names no extent", where};
+    if (!is_held(plan, word, side)) return {"a page move has a format that this model's heads cannot be kept in", where};
+    if (!in_pool(plan, pool_bytes, word, group, side)) return {"a page move lies outside the pool", where};
+  }
+  if (!(MOVE_TARGETS[format_of(move[2])] >> format_of(move[3]) & 1))
+    return {"a page move between formats that no kernel converts", where};
+  return {};
 }
 
 Status check_pages(const Plan &plan, int64_t pool_bytes, const Step &step, int32_t seq) {
@@ -27,8 +44,10 @@ Status check_pages(const Plan &plan, int64_t pool_bytes, const Step &step, int32
       for (int32_t side = 0; side < 2; ++side) {
         const int32_t word = table[page * 2 + side];
         if (word < 0) return {"a page that a sequence reads is missing", seq};
-        if ((word >> FORMAT_SHIFT) != PageFormat::fp16) return {"a page has a format that this engine cannot read", seq};
-        if (!in_pool(plan, pool_bytes, word, group)) return {"a page lies outside the pool", seq};
+        if (!is_held(plan, word, side)) return {"a page has a format that this model's heads cannot be kept in", seq};
+        if (page >= rows.first_position / PAGE_TOKENS && format_of(word) != PageFormat::fp16)
+          return {"a page that a sequence writes is not fp16", seq};
+        if (!in_pool(plan, pool_bytes, word, group, side)) return {"a page lies outside the pool", seq};
       }
     }
   }
@@ -68,13 +87,8 @@ Status check_step(const Plan &plan, const Limits &limits, int64_t pool_bytes, co
     if (!status.good()) return status;
   }
   for (int32_t i = 0; i < step.num_moves; ++i) {
-    const int32_t *move = step.page_moves + i * 4;
-    if (move[0] < 0 || move[0] >= plan.shape.num_groups || (move[1] != 0 && move[1] != 1))
-      return {"a page move names no extent", i};
-    for (const int32_t word : {move[2], move[3]}) {
-      if (word < 0 || (word >> FORMAT_SHIFT) != PageFormat::fp16) return {"a page move has a format other than fp16", i};
-      if (!in_pool(plan, pool_bytes, word, move[0])) return {"a page move lies outside the pool", i};
-    }
+    const Status status = check_move(plan, pool_bytes, step.page_moves + i * 4, i);
+    if (!status.good()) return status;
   }
   return {};
 }

@@ -1,5 +1,6 @@
 // Decode and prefill attention of two real shapes, with the share of this machine's peak, measured in the same run.
-// Usage: attention_bench [instruction set] [tokens of a prefill task]; default: every set, 32.
+// Usage: attention_bench [instruction set] [tokens of a prefill task] [preset] [context]; default: every set, 32, every preset
+// and context.
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -61,6 +62,16 @@ void use_huge_pages(std::vector<uint8_t> &memory) {
 #endif
 }
 
+// Formats of pages that end at or before the seal border of the last row, page 0 apart.
+struct Preset {
+  const char *name;
+  int formats[2];  // of K and V
+};
+constexpr Preset PRESETS[] = {{"exact", {PageFormat::fp16, PageFormat::fp16}},
+                              {"safe", {PageFormat::int8, PageFormat::int4}},
+                              {"balanced", {PageFormat::int4, PageFormat::int4}},
+                              {"tight", {PageFormat::int4, PageFormat::int2}}};
+
 struct Bench {
   const AttentionKernels &kernels;
   const char *model;
@@ -69,10 +80,10 @@ struct Bench {
   std::vector<float> qkv, out, scratch, partials;
   int64_t scratch_floats;
 
-  Bench(const AttentionKernels &kernels, const char *model, Shape shape, int context)
+  Bench(const AttentionKernels &kernels, const char *model, Shape shape, int context, const Preset &preset)
       : kernels(kernels),
         model(model),
-        setup(with_layers(shape, context), {context}, 1),
+        setup(with_layers(shape, context, preset), {context}, 1),
         qkv(setup.x),
         out(size_t(setup.tokens) * shape.heads * shape.head_dim),
         scratch_floats(attend_scratch_floats(shape.head_dim) / 16 * 16 + 16) {
@@ -83,12 +94,44 @@ struct Bench {
       qkv = setup.x;
       kernels.rotary(setup.rotary(pool, qkv, layer));
     }
+    for (int page = 1; page < sealed_pages(context); ++page) {
+      for (const int side : {0, 1}) {
+        if (preset.formats[side] == PageFormat::fp16) continue;
+        const double begin = now();
+        const auto spare = setup.spare.back();
+        const int64_t at = int64_t(page) * 2 + side;
+        const int32_t word = setup.page_table[at];
+        for (int layer = 0; layer < setup.shape.layers; ++layer) {
+          setup.page_table[at] = word;
+          if (setup.spare.empty() || setup.spare.back() != spare) setup.spare.push_back(spare);
+          setup.seal(kernels.move, pool, layer, 0, page, side, preset.formats[side]);
+        }
+        seal_seconds += now() - begin;
+        sealed_parts += setup.shape.layers * shape.kv_heads;
+      }
+    }
     scratch.resize(4 * scratch_floats);
     partials.resize(size_t(4) * shape.heads * (context / BLOCK_TOKENS + 1) * (2 + shape.head_dim));
   }
 
-  static Shape with_layers(Shape shape, int context) {
-    shape.layers = int(COLD_BYTES / (shape.layer_bytes() * 2 * ((context + PAGE_TOKENS - 1) / PAGE_TOKENS))) + 1;
+  static int sealed_pages(int context) { return std::max(0, (context - 1) / SEAL_TOKENS - 1) * (SEAL_TOKENS / PAGE_TOKENS); }
+
+  // K and V of one layer that the last row reads.
+  static double layer_bytes(const Shape &shape, int context, const Preset &preset) {
+    const int pages = (context + PAGE_TOKENS - 1) / PAGE_TOKENS;
+    const int first = shape.window ? std::max(0, context - shape.window) / PAGE_TOKENS : 0;
+    int64_t bytes = 0;
+    for (int page = first; page < pages; ++page) {
+      for (const int side : {0, 1}) {
+        const int format = page > 0 && page < sealed_pages(context) ? preset.formats[side] : int(PageFormat::fp16);
+        bytes += shape.kv_heads * part_bytes(side, format, shape.head_dim);
+      }
+    }
+    return double(bytes);
+  }
+
+  static Shape with_layers(Shape shape, int context, const Preset &preset) {
+    shape.layers = int(COLD_BYTES / layer_bytes(shape, context, preset)) + 1;
     return shape;
   }
 
@@ -134,7 +177,7 @@ struct Bench {
     return positions * setup.shape.heads * setup.shape.head_dim * 4.0;
   }
 
-  double decode_bytes() const { return double(seen(setup.tokens - 1)) / PAGE_TOKENS * setup.shape.layer_bytes() * 2; }
+  double seal_seconds = 0, sealed_parts = 0;
 };
 
 // Reads memory with as many streams as decode has; GB/s.
@@ -154,7 +197,7 @@ double read_bandwidth(int threads) {
   return COLD_BYTES / seconds / 1e9;
 }
 
-void run(const AttentionKernels &kernels, int task_tokens) {
+void run(const AttentionKernels &kernels, int task_tokens, const char *wanted, int wanted_context) {
   const Shape smol{9, 3, 64, 0, 0.0f, false, 1}, gemma{4, 1, 256, 0, 0.0f, true, 1};
   Shape gemma_window = gemma;
   gemma_window.window = 512;
@@ -165,18 +208,24 @@ void run(const AttentionKernels &kernels, int task_tokens) {
   for (const auto &model : models) {
     for (const int context : {128, 512, 2048, 4096, 8192}) {
       if (model.shape.window && context > 2048) continue;
-      Bench bench(kernels, model.name, model.shape, context);
-      std::printf("%-10s %-20s context %5d |", kernels.name, model.name, context);
-      for (const int threads : {1, 2}) {
-        const double us = bench.decode(threads);
-        std::printf(" decode %d thr %7.1f us %5.1f GB/s |", threads, us, bench.decode_bytes() / us / 1e3);
+      if (wanted_context && context != wanted_context) continue;
+      for (const Preset &preset : PRESETS) {
+        if (*wanted ? std::strcmp(wanted, preset.name) != 0 : context <= 2 * SEAL_TOKENS && preset.formats[0]) continue;
+        Bench bench(kernels, model.name, model.shape, context, preset);
+        const double bytes = Bench::layer_bytes(model.shape, context, preset);
+        std::printf("%-10s %-18s %-8s context %5d |", kernels.name, model.name, preset.name, context);
+        for (const int threads : {1, 2}) {
+          const double us = bench.decode(threads);
+          std::printf(" decode %d thr %7.1f us %5.1f GB/s |", threads, us, bytes / us / 1e3);
+        }
+        for (const int threads : {1, 2}) {
+          const double us = bench.prefill(threads, task_tokens);
+          std::printf(" prefill 128 %d thr %8.1f us %6.1f GFLOPS |", threads, us, bench.prefill_flops() / us / 1e3);
+        }
+        if (bench.sealed_parts) std::printf(" seal %6.2f us a part", bench.seal_seconds * 1e6 / bench.sealed_parts);
+        std::printf("\n");
+        std::fflush(stdout);
       }
-      for (const int threads : {1, 2}) {
-        const double us = bench.prefill(threads, task_tokens);
-        std::printf(" prefill 128 %d thr %8.1f us %6.1f GFLOPS |", threads, us, bench.prefill_flops() / us / 1e3);
-      }
-      std::printf("\n");
-      std::fflush(stdout);
     }
   }
 }
@@ -189,6 +238,8 @@ int main(int argc, char **argv) {
               static_cast<long long>(edge::COLD_BYTES >> 20), edge::read_bandwidth(1), edge::read_bandwidth(2));
   for (const edge::AttentionKernels &kernels : edge::attention_kernels()) {
     const bool plain = std::strcmp(kernels.name, "plain") == 0;
-    if (argc > 1 ? std::strcmp(argv[1], kernels.name) == 0 : !plain) edge::run(kernels, argc > 2 ? std::atoi(argv[2]) : 32);
+    if (argc > 1 ? std::strcmp(argv[1], kernels.name) == 0 : !plain) {
+      edge::run(kernels, argc > 2 ? std::atoi(argv[2]) : 32, argc > 3 ? argv[3] : "", argc > 4 ? std::atoi(argv[4]) : 0);
+    }
   }
 }

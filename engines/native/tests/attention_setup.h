@@ -14,23 +14,24 @@ namespace edge {
 
 struct AttentionKernels {
   const char *name;
+  void (*move)(const MoveParams &);
   void (*rotary)(const RotaryParams &);
   void (*attend)(const AttendParams &);
   void (*merge)(const MergeParams &);
 };
 
 inline std::vector<AttentionKernels> attention_kernels() {
-  std::vector<AttentionKernels> found = {{"plain", plain::rotary, plain::attend, plain::merge}};
+  std::vector<AttentionKernels> found = {{"plain", plain::move, plain::rotary, plain::attend, plain::merge}};
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) {
-    found.push_back({"avx2", avx2::rotary, avx2::attend, avx2::merge});
+    found.push_back({"avx2", avx2::move, avx2::rotary, avx2::attend, avx2::merge});
   }
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni")) {
-    found.push_back({"avx512vnni", avx512vnni::rotary, avx512vnni::attend, avx512vnni::merge});
+    found.push_back({"avx512vnni", avx512vnni::move, avx512vnni::rotary, avx512vnni::attend, avx512vnni::merge});
   }
 #elif defined(__aarch64__)
-  found.push_back({"neon", neon::rotary, neon::attend, neon::merge});
+  found.push_back({"neon", neon::move, neon::rotary, neon::attend, neon::merge});
 #endif
   return found;
 }
@@ -44,6 +45,25 @@ struct Shape {
   int64_t width() const { return int64_t(heads + 2 * kv_heads) * head_dim; }
   int64_t layer_bytes() const { return int64_t(kv_heads) * head_dim * PAGE_TOKENS * 2; }
 };
+
+// What one kv head's part holds at (token, channel), by the words of the contract and not by the code under test.
+inline double stored(const uint8_t *part, int side, int format, int dim, int token, int channel) {
+  const auto half = [part](int64_t at) {
+    uint16_t bits;
+    std::memcpy(&bits, part + at, 2);
+    return double(half_to_float(bits));
+  };
+  if (format == PageFormat::fp16) return half(2 * (side == 0 ? channel * 32 + token : token * dim + channel));
+  const int bits = format == PageFormat::int8 ? 8 : format == PageFormat::int4 ? 4 : 2, count = 32 / bits;
+  const int group = format == PageFormat::int2 ? 32 : 64, index = side == 0 ? channel : token;
+  const int64_t word_at = side == 0 ? index / count * 32 + token : index / count * dim + channel;
+  const int64_t scales_at = int64_t(dim) * bits * 4, scales = side == 0 ? dim : (dim + group - 1) / group * 32;
+  const int64_t scale = side == 0 ? channel : channel / group * 32 + token;
+  uint32_t word;
+  std::memcpy(&word, part + word_at * 4, 4);
+  const int value = int(word >> (index % count % 2 * 16 + index % count / 2 * bits)) & ((1 << bits) - 1);
+  return half(scales_at + (scales + scale) * 2) + half(scales_at + scale * 2) * value;
+}
 
 // Rows 0..tokens-1 of every sequence, packed. `x` is qkv as the projection left it.
 class Setup {
@@ -120,14 +140,31 @@ class Setup {
     return p;
   }
 
-  // Frees what rows from `position` on no longer see: whole pages become EMPTY, slots before the window NaN.
+  // Moves a page's K or V to `format`, in extents of its own; the one it leaves becomes NaN.
+  void seal(void (*move)(const MoveParams &), std::vector<uint8_t> &memory, int layer, int seq, int page, int side,
+            int format) {
+    int32_t &word = page_table[(int64_t(seq) * max_pages + page) * 2 + side];
+    const int32_t sealed = spare.back() | format << FORMAT_SHIFT;
+    spare.pop_back();
+    const auto part = [&](int32_t word) {
+      return memory.data() + offset_of(word) + layer * shape.kv_heads * part_bytes(side, format_of(word), shape.head_dim);
+    };
+    move({part(word), part(sealed), side, format_of(word), format, shape.kv_heads, shape.head_dim});
+    std::memset(part(word), 0xff, size_t(shape.kv_heads * part_bytes(side, format_of(word), shape.head_dim)));
+    word = sealed;
+  }
+
+  // Frees what rows from `position` on no longer see: whole pages become EMPTY, slots before the window NaN where the page is
+  // fp16.
   void free_behind_window(std::vector<uint8_t> &memory, int layer, int seq, int position) {
     const int oldest = shape.window && position >= shape.window ? position - shape.window + 1 : 0;
     for (int head = 0; head < shape.kv_heads; ++head) {
-      uint16_t *keys = page_of(pages(memory, layer), seq, oldest / PAGE_TOKENS, 0, head);
-      uint16_t *values = page_of(pages(memory, layer), seq, oldest / PAGE_TOKENS, 1, head);
-      for (int slot = 0; slot < oldest % PAGE_TOKENS; ++slot) {
-        for (int d = 0; d < shape.head_dim; ++d) keys[d * PAGE_TOKENS + slot] = values[slot * shape.head_dim + d] = 0x7e00;
+      for (const int side : {0, 1}) {
+        const Part part = part_of(pages(memory, layer), seq, oldest / PAGE_TOKENS, side, head);
+        for (int i = 0; part.format == PageFormat::fp16 && i < oldest % PAGE_TOKENS * shape.head_dim; ++i) {
+          const int slot = i / shape.head_dim, d = i % shape.head_dim;
+          part.halves()[side == 0 ? d * PAGE_TOKENS + slot : slot * shape.head_dim + d] = 0x7e00;
+        }
       }
     }
     for (int i = 0; i < oldest / PAGE_TOKENS * 2; ++i) page_table[int64_t(seq) * max_pages * 2 + i] = EMPTY;
@@ -141,8 +178,8 @@ class Setup {
   std::mt19937 random;
   int max_pages, tokens;
   int64_t pool_bytes = 0;
-  std::vector<int> first_row;  // of each sequence
-  std::vector<int32_t> row_seq, row_pos, page_table;
+  std::vector<int> first_row;                                // of each sequence
+  std::vector<int32_t> row_seq, row_pos, page_table, spare;  // spare: offsets of extents that no page has
   std::vector<float> x, cosines, sines, q_norm, k_norm;
 
  private:
@@ -154,7 +191,7 @@ class Setup {
   void place_pages(const std::vector<int> &lengths) {
     const int64_t extent = (shape.layers * shape.layer_bytes() + OFFSET_UNIT - 1) / OFFSET_UNIT;
     std::vector<int32_t> words;
-    for (const int length : lengths) words.resize(words.size() + (length + PAGE_TOKENS - 1) / PAGE_TOKENS * 2);
+    for (const int length : lengths) words.resize(words.size() + (length + PAGE_TOKENS - 1) / PAGE_TOKENS * 4);
     for (size_t i = 0; i < words.size(); ++i) words[i] = int32_t(i * extent);
     std::shuffle(words.begin(), words.end(), random);
     pool_bytes = int64_t(words.size()) * extent * OFFSET_UNIT;
@@ -165,6 +202,7 @@ class Setup {
         page_table[seq * max_pages * 2 + i] = words[next++];
       }
     }
+    spare.assign(words.begin() + int64_t(next), words.end());
   }
 };
 

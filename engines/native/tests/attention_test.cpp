@@ -1,5 +1,6 @@
 // Rotary, attend and merge of every instruction set of this machine: equal to the plain loops to the bit on random shapes,
 // however the work is cut, and the plain loops close to a naive softmax in double. Usage: attention_test [cases] [seed]
+// Pages are fp16 or sealed, K and V each in formats of its own.
 #include <cstdio>
 #include <cstdlib>
 
@@ -23,6 +24,24 @@ struct Case {
   Setup setup;
   std::vector<int> lengths, begins;
   int layer;
+  bool sealed;
+
+  // Whole pages of both sides in random formats, or all of them in one pair of formats.
+  void seal(std::vector<uint8_t> &pool, uint32_t seed) {
+    std::mt19937 random(seed);
+    const bool alike = pick(random, 0, 1);
+    const int formats[] = {pick(random, 1, 3), pick(random, 1, 3)};
+    for (size_t seq = 0; seq < lengths.size(); ++seq) {
+      for (int page = 0; page < lengths[seq] / PAGE_TOKENS; ++page) {
+        for (const int side : {0, 1}) {
+          const int format = alike ? formats[side] : pick(random, 0, 3);
+          if (format == PageFormat::fp16 || !can_hold(side, format, setup.shape.head_dim)) continue;
+          if (alike && page == 0 && setup.shape.layers % 2) continue;  // the sink
+          setup.seal(plain::move, pool, layer, int(seq), page, side, format);
+        }
+      }
+    }
+  }
 
   std::vector<uint8_t> fresh_pool() const { return std::vector<uint8_t>(setup.pool_bytes, 0xff); }  // fp16 NaNs
   size_t out_size() const { return size_t(setup.tokens) * setup.shape.heads * setup.shape.head_dim; }
@@ -44,7 +63,7 @@ Case random_case(uint32_t seed) {
     lengths.push_back(pick(random, 0, 2) ? pick(random, 1, 500) : pick(random, 1, 4) * BLOCK_TOKENS);
     begins.push_back(std::max(0, lengths.back() - (pick(random, 0, 1) ? pick(random, 1, 4) : pick(random, 1, 140))));
   }
-  Case c{Setup(shape, lengths, seed), lengths, begins, pick(random, 0, shape.layers - 1)};
+  Case c{Setup(shape, lengths, seed), lengths, begins, pick(random, 0, shape.layers - 1), pick(random, 0, 2) != 0};
   if (pick(random, 0, 3) == 0) {  // beyond fp16: must saturate
     for (int i = 0; i < 8; ++i) c.setup.x[pick(random, 0, int(c.setup.x.size()) - 1)] = i % 2 ? 1e6f : -65519.0f;
   }
@@ -128,13 +147,17 @@ void expect_naive_softmax(Case &c, std::vector<uint8_t> &pool, const std::vector
   const int oldest = shape.window ? std::max(0, position - shape.window + 1) : 0;
   for (int pass = 0; pass < 2; ++pass) {
     for (int j = oldest; j <= position; ++j) {
-      const uint16_t *keys = page_of(c.setup.pages(pool, c.layer), seq, j / PAGE_TOKENS, 0, kv_head);
-      const uint16_t *values = page_of(c.setup.pages(pool, c.layer), seq, j / PAGE_TOKENS, 1, kv_head);
+      const Part keys = part_of(c.setup.pages(pool, c.layer), seq, j / PAGE_TOKENS, 0, kv_head);
+      const Part values = part_of(c.setup.pages(pool, c.layer), seq, j / PAGE_TOKENS, 1, kv_head);
       double score = 0.0;
       for (int d = 0; d < dim; ++d) {
-        const double key = half_to_float(keys[d * PAGE_TOKENS + j % PAGE_TOKENS]);
+        const double key = stored(keys.bytes, 0, keys.format, dim, j % PAGE_TOKENS, d);
         score += double(query[d]) * key;
         largest_factor = std::max({largest_factor, std::fabs(key), std::fabs(double(query[d]))});
+        for (int slot = 0; keys.format != PageFormat::fp16 && slot < PAGE_TOKENS;
+             ++slot) {  // a sealed channel's range is shared
+          largest_factor = std::max(largest_factor, std::fabs(stored(keys.bytes, 0, keys.format, dim, slot, d)));
+        }
       }
       if (shape.soft_cap > 0.0f) score = shape.soft_cap * std::tanh(score / shape.soft_cap);
       if (pass == 0) largest = j == oldest ? score : std::max(largest, score);
@@ -142,7 +165,7 @@ void expect_naive_softmax(Case &c, std::vector<uint8_t> &pool, const std::vector
       scores[j] = std::exp(score - largest);
       total += scores[j];
       for (int d = 0; d < dim; ++d) {
-        const double value = half_to_float(values[j % PAGE_TOKENS * dim + d]);
+        const double value = stored(values.bytes, 1, values.format, dim, j % PAGE_TOKENS, d);
         sum[d] += scores[j] * value;
         largest_value = std::max(largest_value, std::fabs(value));
       }
@@ -162,9 +185,9 @@ void every_cut_and_instruction_set_gives_the_bits_of_the_plain_loops(uint32_t se
   Case c = random_case(seed);
   const Shape &shape = c.setup.shape;
   char name[200];
-  std::snprintf(name, sizeof name, "seed %u: heads %d/%d dim %d window %d cap %g normed %d rows %d of %d", seed, shape.heads,
-                shape.kv_heads, shape.head_dim, shape.window, double(shape.soft_cap), shape.normed, c.lengths[0] - c.begins[0],
-                c.lengths[0]);
+  std::snprintf(name, sizeof name, "seed %u: heads %d/%d dim %d window %d cap %g normed %d sealed %d rows %d of %d", seed,
+                shape.heads, shape.kv_heads, shape.head_dim, shape.window, double(shape.soft_cap), shape.normed, c.sealed,
+                c.lengths[0] - c.begins[0], c.lengths[0]);
   const int64_t floats = attend_scratch_floats(shape.head_dim);
   std::vector<float> scratch(floats + 1, std::nanf(""));
   scratch[floats] = CANARY;
@@ -173,6 +196,7 @@ void every_cut_and_instruction_set_gives_the_bits_of_the_plain_loops(uint32_t se
   std::vector<float> truth_qkv = c.setup.x, truth;
   plain::rotary(c.setup.rotary(truth_pool, truth_qkv, c.layer));
   const std::vector<uint8_t> written = truth_pool;
+  if (c.sealed) c.seal(truth_pool, seed);
   for (size_t seq = 0; seq < c.lengths.size(); ++seq) c.setup.free_behind_window(truth_pool, c.layer, int(seq), c.begins[seq]);
   const std::vector<int32_t> table_after = c.setup.page_table;
   truth = attend_whole(sets[0], c, truth_pool, truth_qkv, scratch.data());

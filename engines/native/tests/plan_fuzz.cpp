@@ -111,7 +111,7 @@ Op step_of(int32_t code) {
 }
 
 Model valid_model(Random &random) {
-  constexpr int32_t DIMS[] = {2, 6, 8, 16, 40, 64};
+  constexpr int32_t DIMS[] = {2, 6, 8, 16, 32, 40, 64};
   Model model;
   const int32_t kv_heads = 1 + random.below(2), heads = kv_heads * (1 + random.below(3)),
                 dim = DIMS[random.below(std::size(DIMS))];
@@ -201,7 +201,27 @@ Arrays valid_step(Random &random, const ModelShape &shape, const std::vector<int
   for (int64_t i = 0; i < int64_t(shape.num_groups) * seqs * max_pages * 2; ++i) {
     a.page_table.push_back(words[i % words.size()]);
   }
-  if (random.one_in(3)) a.page_moves = {0, random.below(2), words[0], words[words.size() - 1]};
+  // A format that the heads can mostly be kept in, and to which `targets` allows to move.
+  const auto some_format = [&](int32_t side, int32_t targets) {
+    int32_t format = random.below(4);
+    for (int32_t tries = 0; tries < 8; ++tries, format = random.below(4)) {
+      if (can_hold(side, format, shape.head_dim) && targets >> format & 1) break;
+    }
+    return format << FORMAT_SHIFT;
+  };
+  for (int32_t seq = 0; seq < seqs; ++seq) {  // of pages in front of the one that is written
+    const int32_t fresh = a.query_start[seq + 1] - a.query_start[seq];
+    for (int32_t group = 0; group < shape.num_groups && a.kv_len[seq] - fresh >= PAGE_TOKENS; ++group) {
+      for (int32_t side = 0; side < 2; ++side)
+        a.page_table[(int64_t(group) * seqs + seq) * max_pages * 2 + side] |= some_format(side, ~0);
+    }
+  }
+  for (int32_t moves = random.below(3); moves > 0; --moves) {
+    const int32_t side = random.below(2), source = some_format(side, ~0);
+    const int32_t target = some_format(side, MOVE_TARGETS[source >> FORMAT_SHIFT]);
+    const int32_t record[] = {random.below(shape.num_groups), side, words[0] | source, words[words.size() - moves] | target};
+    a.page_moves.insert(a.page_moves.end(), std::begin(record), std::end(record));
+  }
   for (int32_t i = random.below(3); i > 0; --i) a.logit_rows.push_back(random.below(static_cast<int64_t>(a.token_ids.size())));
   if (random.one_in(2)) {
     std::vector<int32_t> *all[] = {&a.token_ids, &a.query_start, &a.kv_len, &a.page_table, &a.page_moves, &a.logit_rows};
@@ -257,7 +277,7 @@ void run_case(uint32_t seed, Counts *counts) {
   const Limits limits{8, 2, 64, 3};
   int64_t extent = 0;
   for (const int32_t layers : plan.group_layers)
-    extent = std::max(extent, align_up(layers * plan.shape.layer_bytes(), OFFSET_UNIT));
+    extent = std::max(extent, align_up(layers * plan.shape.layer_bytes(0, PageFormat::fp16), OFFSET_UNIT));
   const int32_t extents = 9;
   if (extent * extents > 1 << 24) return;
   std::vector<uint8_t> pool(extent * extents);

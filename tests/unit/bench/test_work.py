@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from edge.bench.work import decode_work, prefill_work
 from edge.executors.cpu_plan import CpuPlan, PlanStep, PlanTensor
+from edge.presets import PRESETS
 from edge.spec import LayerSpec, ModelSpec, RopeSpec
 
 WINDOW = 8
+EXACT = PRESETS["exact"]
 SPEC = ModelSpec(
     name="two layers", architecture="llama", vocab_size=100, hidden_size=64, intermediate_size=96, num_heads=4, num_kv_heads=2,
     head_dim=32, layers=(LayerSpec(0, 0), LayerSpec(WINDOW, 0)), ropes=(RopeSpec(32, 1e4, ()),), context_length=512,
@@ -34,7 +38,7 @@ def plan() -> CpuPlan:
 
 
 def test_a_decoded_token_reads_every_weight_once_and_what_its_windows_hold() -> None:
-    work = decode_work(plan(), SPEC, first=100, count=1)
+    work = decode_work(plan(), SPEC, EXACT, first=100, count=1)
     assert work.weight_bytes == 7000 + 256 + 5000 + 16384
     assert work.kv_bytes == KV_BYTES * (101 + WINDOW)
     assert work.int8_operations == 2 * (128 * 64 + 100 * 64)
@@ -42,18 +46,34 @@ def test_a_decoded_token_reads_every_weight_once_and_what_its_windows_hold() -> 
     assert work.attention_operations == 4 * 4 * 32 * (101 + WINDOW)
 
 
+def test_sealed_pages_count_as_they_are_kept() -> None:
+    # At 700: pages 1 to 15 of 22 are read sealed; the window of 8 sees open pages alone.
+    sealed = 2 * (32 * 20) + 2 * (32 * 16 + 32 * 4)
+    open_tokens = 701 - 15 * 32
+    assert decode_work(plan(), SPEC, PRESETS["balanced"], first=700, count=1).kv_bytes == 15 * sealed + KV_BYTES * (
+        open_tokens + WINDOW
+    )
+
+
+def test_a_window_counts_the_tokens_that_it_sees_of_open_pages_and_sealed_ones_whole() -> None:
+    spec = dataclasses.replace(SPEC, layers=(LayerSpec(300, 0),))
+    sealed = 2 * (32 * 20) + 2 * (32 * 16 + 32 * 4)
+    # At 700 the window begins at 401, in page 12: pages 12 to 15 are read sealed, 512 to 700 open.
+    assert decode_work(plan(), spec, PRESETS["balanced"], first=700, count=1).kv_bytes == 4 * sealed + KV_BYTES * 189
+
+
 def test_tokens_inside_a_window_see_only_what_stands_before_them() -> None:
-    assert decode_work(plan(), SPEC, first=3, count=1).kv_bytes == KV_BYTES * (4 + 4)
+    assert decode_work(plan(), SPEC, EXACT, first=3, count=1).kv_bytes == KV_BYTES * (4 + 4)
 
 
 def test_several_decoded_tokens_count_as_their_mean() -> None:
-    work = decode_work(plan(), SPEC, first=100, count=3)
+    work = decode_work(plan(), SPEC, EXACT, first=100, count=3)
     assert work.kv_bytes == KV_BYTES * (102 + WINDOW)
     assert work.attention_operations == 4 * 4 * 32 * (102 + WINDOW)
 
 
 def test_a_prompt_computes_its_head_once_and_its_layers_for_every_token() -> None:
-    work = prefill_work(plan(), SPEC, tokens=10)
+    work = prefill_work(plan(), SPEC, EXACT, tokens=10)
     seen = sum(range(1, 11)) + sum(min(n, WINDOW) for n in range(1, 11))
     assert work.int8_operations == 10 * 2 * 128 * 64 + 2 * 100 * 64
     assert work.fp32_operations == 10 * 2 * 64 * 128

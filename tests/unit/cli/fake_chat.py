@@ -65,7 +65,14 @@ def main() -> None:
     answers: list[str | list[int] | EdgeError] = [f"answer {n} " + "and the world " * 200 for n in range(9)]
     conversation = open_conversation(folder, FakeEngine(tokenizer, answers, delay_s=float(sys.argv[3])), int(sys.argv[2]))
     try:
-        talk(conversation, _editor(conversation.check_length), sys.stdout, sys.stderr, planned_bytes=120_000_000)
+        talk(
+            conversation,
+            _editor(conversation.check_length),
+            sys.stdout,
+            sys.stderr,
+            planned_bytes=120_000_000,
+            kv_preset="exact",
+        )
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPT)
 

@@ -152,3 +152,23 @@ def test_clearing_forgets_the_turns(folder: Path, tokenizer: Tokenizer) -> None:
     assert conversation.used_tokens() == 0
     ask(conversation, "one")
     assert engine.prompts[0] == engine.prompts[1]
+
+
+def test_a_document_stands_in_front_of_the_first_message_and_after_clear_again(folder: Path, tokenizer: Tokenizer) -> None:
+    engine = FakeEngine(tokenizer, ["a", "b", "c"])
+    conversation = open_conversation(folder, engine, document="# Manual\nPress it.")
+    ask(conversation, "How?")
+    ask(conversation, "And then?")
+    first, _, second, _ = conversation.messages
+    assert (first["content"], second["content"]) == ("# Manual\nPress it.\n\nHow?", "And then?")
+    conversation.clear()
+    ask(conversation, "Why?")
+    assert conversation.messages[0]["content"] == "# Manual\nPress it.\n\nWhy?"
+    assert tokenizer.decode(engine.prompts[2]).count("Press it.") == 1
+
+
+def test_a_document_is_not_put_in_front_of_a_loaded_conversation(folder: Path, tokenizer: Tokenizer) -> None:
+    conversation = open_conversation(folder, FakeEngine(tokenizer, ["a"]), document="Manual.")
+    conversation.replace_messages([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}])
+    ask(conversation, "How?")
+    assert [message["content"] for message in conversation.messages] == ["Hi", "Hello", "How?", "a"]

@@ -76,7 +76,7 @@ def test_on_the_device_itself_memory_is_what_it_has_now(tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("--preset", "balanced"), "--preset balanced: engines for orin-nx-16 can do: exact."),
+        (("--preset", "balanced"), "--kv-preset balanced: engines for orin-nx-16 can do: exact."),
         (("--sequences", "2"), "--sequences 2: a tensorrt engine of this version carries 1."),
         (("--engine", "tensorrt-rtx"), "was built with tensorrt. Leave --engine out"),
         (("--tier", "fp16"), "was built with int4. Leave --tier out"),

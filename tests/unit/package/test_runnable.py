@@ -11,12 +11,13 @@ import pytest
 from engine_packages import manifest_of, rtx_engine, rtx_files, write_rtx, write_unfinished
 
 from edge import engine_library, machine
+from edge.config import AUTO, InferenceConfig
 from edge.engine_library import LibraryFound
 from edge.errors import ExecutorError, PackageError, RequestError
 from edge.gpu import GpuDevice, GpuFound
 from edge.manifest import Manifest, from_json
 from edge.package import Package
-from edge.runnable import check_asked, check_runs_here
+from edge.runnable import check_asked, check_runs_here, choose_preset
 from edge.runtime import Runtime
 
 A10 = machine.Machine(
@@ -52,7 +53,7 @@ def test_a_package_that_fits_is_told_that_nothing_runs_it_yet(tmp_path: Path, mo
     monkeypatch.setattr(machine, "find_machine", lambda: A10)
     monkeypatch.setattr(engine_library, "find_library", lambda kind: LibraryFound(kind, "1.7.1.116", 13))
     with pytest.raises(ExecutorError) as caught:
-        check_runs_here(package)
+        check_runs_here(package, "exact")
     assert str(caught.value) == (
         f"{package.path}: fits this machine, but this version of edge-zero has no executor for TensorRT-RTX yet. "
         f"What runs here: {REBUILD} cpu"
@@ -62,7 +63,10 @@ def test_a_package_that_fits_is_told_that_nothing_runs_it_yet(tmp_path: Path, mo
 def test_what_the_runtime_asks_is_checked_before_the_machine(tmp_path: Path) -> None:
     package = Package.open(write_unfinished(tmp_path / "a.edge", lambda m: m["capabilities"].update(presets=["tight"])))
     with pytest.raises(RequestError, match="the preset exact is asked for, its engine has: tight"):
-        check_runs_here(package)
+        check_runs_here(package, "exact")
+    with pytest.raises(RequestError, match="the default preset is exact, the engine has neither it nor a more exact one"):
+        choose_preset(package, AUTO, InferenceConfig.load())
+    assert choose_preset(package, "tight", InferenceConfig.load()) == "tight"
 
 
 def test_a_runtime_refuses_what_does_not_run_here_before_it_reads_the_engine(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ import pytest
 from edge.config import InferenceConfig
 from edge.errors import BudgetError, ConfigError
 from edge.pages.budget import plan_pool
-from edge.pages.geometry import pool_bytes_for
+from edge.pages.fit import pool_holds
+from edge.pages.geometry import page_groups
+from edge.presets import PRESETS
 from edge.spec import LayerSpec, ModelSpec, RopeSpec
 from edge.yamls import load_yaml, yaml_root
 
@@ -35,23 +37,24 @@ SPEC = ModelSpec(
     tied_head=True,
 )
 CONFIG = InferenceConfig.load()
+EXACT = page_groups(SPEC, PRESETS["exact"])
 
 
 def test_the_fitted_pool_is_what_the_load_needs_and_no_more_than_a_few_percent_above() -> None:
-    size = plan_pool(SPEC, 4096, 2, CONFIG)
-    assert size.pool_bytes == pool_bytes_for(SPEC, 4096, 2, size.slab_bytes)
+    size = plan_pool(EXACT, 4096, 2, CONFIG)
+    assert pool_holds(EXACT, size, 4096, 2) and not pool_holds(EXACT, size, 4096 + 512, 2)
     assert 1.0 <= size.pool_bytes / (2 * 4096 * 30 * 3 * 64 * 2 * 2) < 1.05
 
 
 def test_the_rule_of_the_articles_does_not_ask_for_the_model() -> None:
     config = dataclasses.replace(CONFIG, pool_rule="articles")
-    size = plan_pool(SPEC, 8192, 1, config)
+    size = plan_pool(EXACT, 8192, 1, config)
     assert 0 <= (8 * 64 + 2048 << 20) - size.pool_bytes < size.slab_bytes
 
 
 def test_a_load_beyond_the_page_table_is_refused() -> None:
     with pytest.raises(BudgetError, match="64 GiB"):
-        plan_pool(SPEC, 1 << 22, 1, CONFIG)
+        plan_pool(EXACT, 1 << 22, 1, CONFIG)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +64,7 @@ def test_a_load_beyond_the_page_table_is_refused() -> None:
         ("slab_bytes: 2097152", "slab_bytes: 1000", "slab_bytes must be a multiple of 256"),
         ("pool_rule: fitted", "pool_rule: fited", "Did you mean 'fitted'"),
         ("pool_warn_share: 0.92", "pool_warn_share: 92", "pool_warn_share must be above 0 and at most 1"),
+        ("kv_preset: exact", "kv_preset: exakt", "kv_preset"),
         ("context: 4096", "contxt: 4096", "Did you mean 'context'"),
     ],
 )

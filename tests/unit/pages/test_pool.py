@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
 from edge.errors import BudgetError
-from edge.pages.geometry import ExtentKind, GroupPages, PoolSize
+from edge.pages.fit import PoolSize
+from edge.pages.geometry import ExtentKind
 from edge.pages.pool import Pool
+from edge.pages.room import slabs_missing
 
 SMALL, LARGE, THIRD = ExtentKind("fp16", 1024), ExtentKind("fp16", 3072), ExtentKind("int8", 1024)
-SIZE = PoolSize(pool_bytes=8 * 8192, slab_bytes=8192)  # a slab: 8 small, or 2 large and 2048 bytes of slack
+ODD = ExtentKind("int4", 768)
+SIZE = PoolSize(pool_bytes=8 * 8192, slab_bytes=8192)  # a slab: 8 small, or 2 large and an end of 2048 bytes
 
 
 def test_a_lease_left_early_gives_everything_back() -> None:
@@ -50,7 +53,7 @@ def test_more_than_was_reserved_cannot_be_taken() -> None:
 def test_a_refused_reservation_changes_nothing() -> None:
     pool = Pool(SIZE)
     with pytest.raises(BudgetError, match="slabs"):
-        pool.reserve(Counter({SMALL: 1, LARGE: 15}))
+        pool.reserve(Counter({SMALL: 1, LARGE: 17}))
     assert pool.used_bytes == 0 and pool.counts().high_water_bytes == 0
     pool.check(Counter())
 
@@ -89,12 +92,33 @@ def test_a_shared_extent_is_free_when_its_last_holder_leaves() -> None:
 
 def test_counts_tell_used_free_slack_and_the_most_there_was() -> None:
     pool = Pool(SIZE)
-    with pool.reserve(Counter({LARGE: 1, THIRD: 1})) as lease:
+    with pool.reserve(Counter({LARGE: 2, ODD: 1})) as lease:
         lease.take(LARGE)
         counts = pool.counts()
-    assert counts.used_bytes == 4096 and counts.slack_bytes == 2048 and counts.free_bytes == SIZE.pool_bytes - 4096 - 2048
-    assert counts.bytes_by_format == {"fp16": 3072, "int8": 1024}
-    assert pool.counts().used_bytes == 0 and pool.counts().high_water_bytes == 4096
+    # The end of the slab holds two of 768 bytes; 512 are left.
+    assert counts.used_bytes == 6912 and counts.slack_bytes == 512 and counts.free_bytes == SIZE.pool_bytes - 6912 - 512
+    assert counts.bytes_by_format == counts.high_water_by_format == {"fp16": 6144, "int4": 768}
+    counts = pool.counts()
+    assert (counts.used_bytes, counts.slack_bytes, counts.high_water_bytes) == (0, 0, 6912)
+
+
+def test_the_end_of_a_slab_goes_to_smaller_extents_and_comes_back() -> None:
+    pool = Pool(SIZE)
+    with pool.reserve(Counter({LARGE: 16, THIRD: 15})) as lease:
+        offsets = {kind: [lease.take(kind) for _ in range(count)] for kind, count in ((LARGE, 16), (THIRD, 15))}
+        lease.commit()
+    assert {offset % 8192 for offset in offsets[THIRD]} == {6144, 7168}
+    with pytest.raises(BudgetError):
+        pool.reserve(Counter({SMALL: 2}))
+    for offset in offsets[LARGE][:2]:  # the first slab is not free: its end is in use
+        pool.release(offset)
+    with pytest.raises(BudgetError):
+        pool.reserve(Counter({SMALL: 5}))
+    for offset in offsets[THIRD][:2]:
+        pool.release(offset)
+    with pool.reserve(Counter({SMALL: 9})):
+        pass
+    pool.check(Counter([*offsets[LARGE][2:], *offsets[THIRD][2:]]))
 
 
 class PoolMachine(RuleBasedStateMachine):
@@ -112,15 +136,14 @@ class PoolMachine(RuleBasedStateMachine):
         small=st.integers(0, 20),
         large=st.integers(0, 6),
         third=st.integers(0, 6),
+        odd=st.integers(0, 12),
         taken=st.integers(0, 30),
         commit=st.booleans(),
     )
-    def reserve(self, small: int, large: int, third: int, taken: int, commit: bool) -> object:
-        wanted = Counter({SMALL: small, LARGE: large, THIRD: third})
-        # Room speaks of pages of a group: one K and one V. A group of its own for each kind says the same of extents.
-        groups = tuple(GroupPages(0, kind, ExtentKind("fp16", 0)) for kind in wanted)
-        room = self.pool.room(groups)
-        fits = _holds(room.free_slabs, room.free_extents, wanted)
+    def reserve(self, small: int, large: int, third: int, odd: int, taken: int, commit: bool) -> object:
+        wanted = Counter({SMALL: small, LARGE: large, THIRD: third, ODD: odd})
+        room = self.pool.room(())
+        fits = slabs_missing(wanted, room.free_extents, room.ends, SIZE.slab_bytes) <= room.free_slabs
         try:
             lease = self.pool.reserve(wanted)
         except BudgetError:
@@ -152,19 +175,6 @@ class PoolMachine(RuleBasedStateMachine):
     @invariant()
     def everything_adds_up(self) -> None:
         self.pool.check(self.held)
-
-
-def _holds(free_slabs: int, free_extents: dict[int, int], wanted: Counter[ExtentKind]) -> bool:
-    """Slowly and plainly: hands extents out one by one."""
-    left = dict(free_extents)
-    for kind in wanted.elements():
-        if left.get(kind.bytes, 0) == 0:
-            if free_slabs == 0:
-                return False
-            free_slabs -= 1
-            left[kind.bytes] = SIZE.slab_bytes // kind.bytes
-        left[kind.bytes] -= 1
-    return True
 
 
 TestPoolMachine = PoolMachine.TestCase

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from edge.build_memory import MARGIN_BYTES, build_step, builder_bytes, limits_at_hand
 from edge.devices import DeviceProfile, EngineKind, Gpu, load_device
 from edge.machine import DeviceNow
-from edge.presets import PRESETS, linear_bytes
+from edge.pages.linear import linear_bytes
 from edge.spec import LayerSpec, ModelSpec, RopeSpec
 from edge.target_plan import TargetPlan, Weights, plan_target, workspace_bytes
 
@@ -173,7 +173,7 @@ def test_presets_say_what_this_version_can_do_and_what_the_paged_engine_would() 
     ]  # fmt: skip
     assert found.presets[0].pool == found.memory.pool
     assert found.presets[0].largest_context == found.memory.largest_context
-    assert [preset.bits for preset in found.presets[1:]] == [preset.bits for preset in PRESETS.values()]
+    assert [preset.bits for preset in found.presets[1:]] == [16, 6.75, 4.75, 4.0]
 
 
 @given(memory=st.integers(700_000_000, 3 * GB), context=st.integers(1, 32768))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from edge.pace import Pace
-from edge.pages.geometry import ExtentKind, GroupPages, PoolSize, extents_of
+from edge.pages.fit import PoolSize
+from edge.pages.geometry import ExtentKind, GroupPages, PageCount, PageKind, extents_of
 from edge.pages.pool import Pool
 from edge.pages.sequence import SequencePages
 from edge.queues import Queues
@@ -11,7 +12,8 @@ from edge.request import Request, SequenceTokens
 from edge.sampling import SamplingParams
 from edge.scheduler.state import State, StepLimits
 
-GROUPS = (GroupPages(0, ExtentKind("fp16", 1024), ExtentKind("fp16", 1024)),)
+PAGE = PageKind(ExtentKind("fp16", 1024), ExtentKind("fp16", 1024))
+GROUPS = (GroupPages(0, PAGE, PAGE),)
 POOL = Pool(PoolSize(64 * 1024, 4096))
 
 
@@ -22,8 +24,8 @@ def make_request(number: int, tokens: int = 40) -> Request:
 
 def compute(request: Request, tokens: int) -> None:
     pages = request.sequence.pages
-    with POOL.reserve(extents_of(GROUPS, (pages.missing(tokens),))) as lease:
-        words = pages.place(tokens, lease)
+    with POOL.reserve(extents_of(GROUPS, (PageCount(pages.missing(tokens), 0),))) as lease:
+        words, _ = pages.place(tokens, lease)
         lease.commit()
     pages.commit(words, tokens)
 
@@ -49,7 +51,7 @@ def test_a_preempted_request_waits_in_front_without_pages() -> None:
     compute(requests[2], 40)
     queues.preempt(2)
     assert numbers(state(queues)) == ([0, 1], [2, 3, 4])
-    assert requests[2].sequence.pages.held() == 0 and state(queues).waiting[0].pages_to_known == (2,)
+    assert requests[2].sequence.pages.held() == 0 and state(queues).waiting[0].pages_to_known == (PageCount(2, 0),)
 
 
 def test_the_last_one_that_ran_runs_alone_until_it_ends() -> None:

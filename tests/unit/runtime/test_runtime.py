@@ -13,7 +13,7 @@ import pytest
 from edge.errors import BudgetError, RequestError
 from edge.sampling import SamplingParams
 
-BenchOf = Callable[..., Any]  # conftest.make_bench
+BenchOf = Callable[..., Any]  # stand_in.make_bench
 GREEDY = SamplingParams()
 
 

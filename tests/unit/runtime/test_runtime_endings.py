@@ -18,7 +18,7 @@ from edge.queues import Queues
 from edge.request import Request
 from edge.sampling import SamplingParams
 
-BenchOf = Callable[..., Any]  # conftest.make_bench
+BenchOf = Callable[..., Any]  # stand_in.make_bench
 GREEDY = SamplingParams()
 
 

@@ -6,17 +6,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.contract import SEAL_TOKENS
-from edge.pages.geometry import ExtentKind, GroupPages, pages_for
+from edge.pages.geometry import ExtentKind, GroupPages, PageCount, PageKind, pages_for
 from edge.pages.room import Room
 from edge.scheduler.plan import plan
 from edge.scheduler.state import GiveUp, Nothing, Preempt, RequestState, State, StepLimits, StepPlan
 
-GROUP = GroupPages(0, ExtentKind("fp16", 1024), ExtentKind("fp16", 1024))
+PAGE = PageKind(ExtentKind("fp16", 1024), ExtentKind("fp16", 1024))
+SEALED = PageKind(ExtentKind("int4", 1024), ExtentKind("int4", 1024))
+GROUP = GroupPages(0, PAGE, SEALED)
 LIMITS = StepLimits(max_step_tokens=256, max_sequences=4, chunk_tokens=128)
 
 
-def request(number: int, known: int, done: int = 0, cuts: tuple[int, ...] = ()) -> RequestState:
-    return RequestState(number, 100 + number, known, done, cuts, (pages_for(known) - pages_for(done),))
+def request(
+    number: int, known: int, done: int = 0, cuts: tuple[int, ...] = (), to_seal: int = 0, reusable: int = 0
+) -> RequestState:
+    to_known = PageCount(pages_for(known) - pages_for(done), to_seal)
+    return RequestState(number, 100 + number, known, done, cuts, (to_known,), (to_seal,), (reusable,))
 
 
 def state(
@@ -26,7 +31,7 @@ def state(
     idle: tuple[int, ...] = (),
     alone: bool = False,
 ) -> State:
-    return State(running, waiting, idle, Room(2048, free_pages, {}, (GROUP,)), alone)
+    return State(running, waiting, idle, Room(2048, free_pages, {}, (), (GROUP,)), alone)
 
 
 def planned(of: State, limits: StepLimits = LIMITS) -> StepPlan:
@@ -72,8 +77,21 @@ def test_nobody_overtakes_a_request_that_does_not_fit() -> None:
 
 def test_admission_counts_what_running_prompts_will_still_take() -> None:
     step = planned(state(running=(request(1, 256, 0),), waiting=(request(2, 64),), free_pages=9))
-    assert step.admitted == () and step.pages == (4,)
+    assert step.admitted == () and step.pages == (PageCount(4, 0),)
     assert planned(state(running=(request(1, 256, 0),), waiting=(request(2, 64),), free_pages=10)).admitted == (2,)
+
+
+def test_what_a_step_seals_needs_room_beside_what_it_adds() -> None:
+    sealing = request(1, 300, 256, to_seal=4)
+    assert planned(state(running=(sealing,), free_pages=6)).pages == (PageCount(2, 4),)
+    assert plan(state(running=(sealing,), free_pages=5), LIMITS) == Preempt(1)
+    # Of four places that are left two are taken by the pages that the step adds.
+    left = request(1, 300, 256, to_seal=4, reusable=4)
+    assert planned(state(running=(left,), free_pages=4)).pages == (PageCount(0, 4),)
+    decode = request(1, 257, 256, to_seal=4)
+    both = state(running=(decode, request(2, 257, 256, to_seal=4)), free_pages=10)
+    assert planned(both).pages == (PageCount(2, 8),)
+    assert spans(planned(state(running=both.running, free_pages=9))) == [(1, 256, 257)]
 
 
 def test_idle_pages_are_given_up_before_anybody_waits_for_room() -> None:

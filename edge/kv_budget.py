@@ -1,0 +1,108 @@
+"""What a load asks of KV memory, and what fits into a budget. Owns: KvChoice, the words of a refusal. Needs: pages, presets,
+config. Never: allocates, other memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from edge.config import AUTO, InferenceConfig
+from edge.errors import BudgetError
+from edge.pages.budget import plan_pool
+from edge.pages.fit import PoolSize, cut_pool, longest_context, pool_holds
+from edge.pages.geometry import GroupPages, page_groups
+from edge.presets import PRESETS, PresetName
+from edge.units import human_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edge.package import Package
+    from edge.spec import ModelSpec
+
+_WHOLE = 1_000_000  # bytes: budgets that are proposed are whole megabytes
+
+
+@dataclass(frozen=True, slots=True)
+class KvChoice:
+    """The preset, and the bytes of all KV memory where the user gives them."""
+
+    preset: PresetName
+    budget_bytes: int | None = None  # None: what the load needs
+
+
+def choose_kv(package: Package, preset: PresetName | None, budget_bytes: int | None) -> KvChoice:
+    """What the command line asks for. RequestError where the engine lacks the preset."""
+    from edge.runnable import check_asked, choose_preset
+
+    chosen = choose_preset(package, AUTO if preset is None else preset, InferenceConfig.load())
+    check_asked(package.manifest, str(package.path), preset=chosen, prefixes=False)
+    return KvChoice(chosen, budget_bytes)
+
+
+def kv_pool(spec: ModelSpec, kv: KvChoice, context: int, sequences: int, config: InferenceConfig) -> PoolSize:
+    """The pool for such a load: the budget, or what the context needs."""
+    groups = page_groups(spec, PRESETS[kv.preset])
+    if kv.budget_bytes is None:
+        return plan_pool(groups, context, sequences, config)
+    return cut_pool(groups, kv.budget_bytes, config.slab_bytes, config.chunk_tokens)
+
+
+def longest_in_budget(spec: ModelSpec, kv: KvChoice, sequences: int, limit: int, config: InferenceConfig) -> int:
+    """The largest context up to `limit` that the budget holds; `limit` where there is none. BudgetError where not one page
+    fits."""
+    if kv.budget_bytes is None:
+        return limit
+    groups = page_groups(spec, PRESETS[kv.preset])
+    size = cut_pool(groups, kv.budget_bytes, config.slab_bytes, config.chunk_tokens)
+    longest = longest_context(lambda tokens: pool_holds(groups, size, tokens, sequences, config.chunk_tokens), limit)
+    if longest is None:
+        least = budget_for(groups, 1, sequences, config)
+        raise BudgetError(
+            f"--kv-budget {human_bytes(kv.budget_bytes)}: {sequences} sequences of {spec.name} need {human_bytes(least)} for "
+            "their first pages. Give it at least that, or ask for fewer sequences"
+        )
+    return longest
+
+
+def budget_for(groups: tuple[GroupPages, ...], context: int, sequences: int, config: InferenceConfig) -> int:
+    """A budget, in whole megabytes, that holds `sequences` sequences of up to `context` tokens."""
+    wanted = plan_pool(groups, context, sequences, config).pool_bytes
+    while True:
+        wanted = -(-wanted // _WHOLE) * _WHOLE
+        size = cut_pool(groups, wanted, config.slab_bytes, config.chunk_tokens)  # with slabs that suit what it could hold
+        if pool_holds(groups, size, context, sequences, config.chunk_tokens):
+            return wanted
+        wanted += max(_WHOLE, wanted // 100)
+
+
+def check_kv_budget(
+    spec: ModelSpec,
+    kv: KvChoice,
+    offered: Sequence[str],
+    *,
+    what: str,
+    context: int,
+    sequences: int,
+    limit: int,
+    config: InferenceConfig,
+) -> None:
+    """BudgetError where the budget does not hold `what`, which needs a context of so many tokens: with what it holds, and the
+    preset or the budget that would do. `offered` are the presets of the engine, `limit` is the largest context it takes."""
+    longest = longest_in_budget(spec, kv, sequences, limit, config)
+    if context <= longest:
+        return
+    assert kv.budget_bytes is not None
+    budget = human_bytes(kv.budget_bytes)
+    names = [name for name in PRESETS if name in offered]
+    smaller = [name for name in names if name not in names[: names.index(kv.preset) + 1]]
+    held = {name: longest_in_budget(spec, KvChoice(name, kv.budget_bytes), sequences, limit, config) for name in smaller}
+    ways = [f"--kv-preset {name}" for name in smaller if held[name] >= context][:1]
+    names = [kv.preset, *smaller[-1:]] if not ways else [kv.preset]
+    for name in names:
+        needed = budget_for(page_groups(spec, PRESETS[name]), context, sequences, config) // _WHOLE
+        ways.append(f"--kv-budget {needed}MB" + (f" --kv-preset {name}" if name != kv.preset else ""))
+    raise BudgetError(
+        f"{what} needs a context of {context:,} tokens, --kv-budget {budget} holds {longest:,} at the preset {kv.preset}. "
+        f"What would hold it: {', or '.join(ways)}"
+    )

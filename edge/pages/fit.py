@@ -1,0 +1,131 @@
+"""How large a pool must be, and what fits into one. Owns: PoolSize, the choice of slabs. Needs: geometry. Never: allocates."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+from edge.contract import OFFSET_MASK, OFFSET_UNIT, PAGE_TOKENS, SEAL_TOKENS
+from edge.errors import BudgetError
+from edge.pages.geometry import ExtentKind, GroupPages, PageCount, bytes_of, extents_of, peak_counts
+from edge.spec import MAX_CONTEXT
+
+LARGEST_POOL = (OFFSET_MASK + 1) * OFFSET_UNIT  # bytes that a page-table word can address: 64 GiB
+
+# A pool of few slabs wastes much: the last slab of each size is half empty on average.
+_SLABS_AT_LEAST = 32
+_SLABS_TRIED = 16  # multiples of each extent's size
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSize:
+    """A pool as it is allocated: `pool_bytes` is a multiple of `slab_bytes`."""
+
+    pool_bytes: int
+    slab_bytes: int
+
+
+def slabs_for(extents: Counter[ExtentKind], slab_bytes: int) -> int:
+    """Slabs that hold these extents, and always will when none is ever given back: a slab has extents of one size."""
+    by_size: Counter[int] = Counter()
+    for kind, count in extents.items():
+        by_size[kind.bytes] += count
+    return sum(-(-count // (slab_bytes // size)) for size, count in by_size.items())
+
+
+def peak_extents(
+    groups: tuple[GroupPages, ...], context: int, sequences: int, chunk_tokens: int = SEAL_TOKENS
+) -> Counter[ExtentKind]:
+    """The most extents of each kind that `sequences` sequences of up to `context` tokens hold at once, those that a step writes
+    while it seals counted beside those that it frees.
+
+    A size gets a new slab only while all its slabs are full, so it never holds more than ceil(peak / extents a slab) of them,
+    in whatever order pages come and go; slabs for the peaks of all kinds are therefore enough.
+    """
+    peaks = peak_counts(groups, context, chunk_tokens)
+    return extents_of(groups, tuple(PageCount(sequences * peak.open, sequences * peak.sealed) for peak in peaks))
+
+
+def slab_bytes_for(extents: Counter[ExtentKind], slab_bytes: int) -> int:
+    """The slab size for a pool of these extents: of `slab_sizes` the one whose slabs take the fewest bytes, the largest
+    first."""
+    return min(slab_sizes(extents, slab_bytes), key=lambda slab: (slabs_for(extents, slab) * slab, -slab))
+
+
+def slab_sizes(extents: Counter[ExtentKind], slab_bytes: int) -> set[int]:
+    """Sizes that slabs of a pool of these extents may have: `slab_bytes` at most (unless an extent is larger), less for a small
+    pool, and down to half of that."""
+    sizes = {kind.bytes for kind in extents}
+    most = max(max(sizes), min(slab_bytes, bytes_of(extents) // _SLABS_AT_LEAST // OFFSET_UNIT * OFFSET_UNIT))
+    least = max(max(sizes), most // 2)
+    multiples = (range(most // size * size, least - 1, -size)[:_SLABS_TRIED] for size in sizes)
+    return {most}.union(*multiples)
+
+
+def fit_pool(
+    groups: tuple[GroupPages, ...], context: int, sequences: int, slab_bytes: int, chunk_tokens: int = SEAL_TOKENS
+) -> PoolSize:
+    """A pool that never refuses `sequences` sequences of up to `context` tokens, cut into slabs of about `slab_bytes`."""
+    extents = peak_extents(groups, context, sequences, chunk_tokens)
+    slab = slab_bytes_for(extents, slab_bytes)
+    return _checked(PoolSize(slabs_for(extents, slab) * slab, slab))
+
+
+@cache
+def cut_pool(groups: tuple[GroupPages, ...], pool_bytes: int, slab_bytes: int, chunk_tokens: int = SEAL_TOKENS) -> PoolSize:
+    """A pool of at most `pool_bytes`, cut into slabs of about `slab_bytes` that suit one sequence as long as it can hold.
+    BudgetError where not one page of each layer group fits."""
+    least = peak_extents(groups, 1, 1)
+    if pool_bytes < (needed := slabs_for(least, slab := slab_bytes_for(least, slab_bytes)) * slab):
+        raise BudgetError(f"KV pool: {pool_bytes} bytes, one page of each layer group needs {needed}. Give it at least that")
+    _checked(PoolSize(pool_bytes, 1))
+    at = cache(lambda tokens: peak_extents(groups, tokens, 1, chunk_tokens))
+    limit = longest_context(lambda tokens: bytes_of(at(tokens)) <= pool_bytes, MAX_CONTEXT) or 1
+
+    def held(slab: int) -> int:
+        slabs = pool_bytes // slab
+        return longest_context(lambda tokens: slabs_for(at(tokens), slab) <= slabs, limit) or 0
+
+    # The smallest slabs are for a pool of little more than a page.
+    slab = max(slab_sizes(at(limit), slab_bytes) | slab_sizes(least, slab_bytes), key=lambda slab: (held(slab), slab))
+    return PoolSize(pool_bytes // slab * slab, slab)
+
+
+def pool_holds(
+    groups: tuple[GroupPages, ...], size: PoolSize, context: int, sequences: int = 1, chunk_tokens: int = SEAL_TOKENS
+) -> bool:
+    """Whether a pool never refuses `sequences` sequences of up to `context` tokens."""
+    return bytes_needed(groups, size, context, sequences, chunk_tokens) <= size.pool_bytes
+
+
+def bytes_needed(
+    groups: tuple[GroupPages, ...], size: PoolSize, context: int, sequences: int = 1, chunk_tokens: int = SEAL_TOKENS
+) -> int:
+    """Bytes of the slabs, of the size that `size` has, that such a load takes."""
+    return slabs_for(peak_extents(groups, context, sequences, chunk_tokens), size.slab_bytes) * size.slab_bytes
+
+
+def longest_context(fits: Callable[[int], bool], limit: int) -> int | None:
+    """The largest context up to `limit`, in whole pages or `limit` itself, that `fits`; None: not even one page. By halves:
+    what fits does not grow with the context."""
+    if fits(limit):
+        return limit
+    low, high = 0, -(-limit // PAGE_TOKENS)  # pages: low fits (or is nothing), high does not
+    while high - low > 1:
+        middle = (low + high) // 2
+        if fits(middle * PAGE_TOKENS):
+            low = middle
+        else:
+            high = middle
+    return low * PAGE_TOKENS or None
+
+
+def _checked(size: PoolSize) -> PoolSize:
+    if size.pool_bytes > LARGEST_POOL:
+        gib = size.pool_bytes / (1 << 30)
+        raise BudgetError(
+            f"pool: {gib:.1f} GiB, a page table reaches {LARGEST_POOL >> 30} GiB. Use less context or fewer sequences"
+        )
+    return size
