@@ -59,7 +59,7 @@ def sealed_logits(
                 page_moves=np.array(moves, dtype=np.int32).reshape(-1, 4),
                 logit_rows=np.arange(end - begin, dtype=np.int32),
             )
-            rows.append(executor.run(step).copy())
+            rows.append(executor.run(step).logits.copy())
             begin = end
     finally:
         executor.close()
