@@ -18,8 +18,11 @@ from edge.anchors.lines import LETTER, character_classes
 from edge.anchors.phrases import Phrases
 from edge.anchors.signals import MARKS, SIGNALS, signal_names
 from edge.anchors.zones import PageZones, plan_zones
-from edge.contract import PAGE_TOKENS, SEAL_TOKENS
-from edge.presets import PRESETS, Preset, page_bytes, paged_bytes
+from edge.config import InferenceConfig
+from edge.contract import PAGE_TOKENS, SEAL_TOKENS, part_bytes
+from edge.pages.budget import plan_pool
+from edge.pages.geometry import page_groups, page_kind, pages_for, sealed_bits
+from edge.presets import PRESETS, Preset, presets_for
 
 if TYPE_CHECKING:
     from edge.spec import ModelSpec
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 # Tokens of a character. Measured on 60,000 characters a language of manuals, SmolLM2 and Gemma 3: English 0.27 and 0.25, German
 # 0.40 and 0.27, French 0.35 and 0.26, Spanish 0.35 and 0.25, a Chinese character 2.0 and 0.8.
 _PER_CHARACTER, _PER_LETTER = 0.3, 0.8
+
+_PLAIN_DIM = 64  # channels of a head where no model is given
 _TITLE_CHARS = 200  # of a heading that are looked at
 
 
@@ -167,19 +172,28 @@ def _pages(begin: int, end: int) -> tuple[int, int]:
 
 
 def _memory(spec: ModelSpec | None, context: int) -> tuple[PresetMemory, ...]:
-    rows = []
-    pages = -(-context // PAGE_TOKENS)
-    whole = 0 if spec is None else pages * page_bytes(spec, len(spec.layers), PRESETS["exact"])
-    for name, preset in PRESETS.items():
-        size = None if spec is None else paged_bytes(spec, context, 1, preset)
-        smaller = _smaller(preset, context) if size is None else whole / size
-        rows.append(PresetMemory(name, preset.bits, size, smaller))
+    if spec is None:
+        return tuple(
+            PresetMemory(name, _plain_bits(preset), None, _smaller(preset, context)) for name, preset in PRESETS.items()
+        )
+    whole = pages_for(context) * page_kind(spec, len(spec.layers), "fp16", "fp16").bytes
+    rows, config = [], InferenceConfig.load()  # as `edge plan` plans the pool
+    for name in presets_for(spec.head_dim):
+        size = plan_pool(page_groups(spec, PRESETS[name]), context, 1, config).pool_bytes
+        rows.append(PresetMemory(name, sealed_bits(spec, PRESETS[name]), size, whole / size))
     return tuple(rows)
+
+
+def _plain_bits(preset: Preset) -> float:
+    """Bits of an element of a sealed page of heads of `_PLAIN_DIM`."""
+    key = part_bytes(False, preset.key_format, _PLAIN_DIM)
+    value = part_bytes(True, preset.value_format, _PLAIN_DIM)
+    return 8 * (key + value) / (2 * PAGE_TOKENS * _PLAIN_DIM)
 
 
 def _smaller(preset: Preset, context: int) -> float:
     """Of a model whose layers see everything: its pages in fp16 against the preset's."""
-    pages = -(-context // PAGE_TOKENS)
+    pages = pages_for(context)
     unsealed = min(pages, 2 * SEAL_TOKENS // PAGE_TOKENS + 1)
-    fp16 = PRESETS["exact"].bits
-    return pages * fp16 / (unsealed * fp16 + (pages - unsealed) * preset.bits)
+    fp16 = _plain_bits(PRESETS["exact"])
+    return pages * fp16 / (unsealed * fp16 + (pages - unsealed) * _plain_bits(preset))

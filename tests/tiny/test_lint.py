@@ -35,7 +35,6 @@ def test_tokens_and_bytes_are_the_models_own_where_one_is_given(
     edge: Edge, manual: Path, chat_package: Path, tiny_gguf: Callable[[str], Path]
 ) -> None:
     from edge.package import Package
-    from edge.presets import PRESETS, paged_bytes
 
     row = edge.json("lint", manual, "--package", chat_package)
     package, report = Package.open(chat_package), row["files"][0]
@@ -46,13 +45,15 @@ def test_tokens_and_bytes_are_the_models_own_where_one_is_given(
         begin, end = section["tokens"]
         assert tokenizer.decode(ids[begin:end]).lstrip().startswith("## Part")
         assert section["pages"] == [begin // 32, -(-end // 32)]
-    sizes = {memory["preset"]: memory["bytes"] for memory in report["memory"]}
-    assert sizes == {name: paged_bytes(package.spec, len(ids), 1, preset) for name, preset in PRESETS.items()}
+    short = edge.json("lint", manual, "--package", chat_package, "--context", "512")["files"][0]
+    sizes = {memory["preset"]: memory["bytes"] for memory in short["memory"]}
+    planned = edge.json("plan", chat_package, "--context", "512")
+    assert sizes == {row["preset"]: row["pool"] for row in planned["presets"]} and sizes["balanced"] < sizes["exact"]
     source = edge.json("lint", manual, "--model", tiny_gguf("llama_published"))
     assert source["files"][0]["sections"] == report["sections"]
     assert edge.json("lint", manual, EDGE_MODEL=str(chat_package))["files"] == row["files"]
     longer = edge.json("lint", manual, "--package", chat_package, "--context", "4096")
-    assert longer["files"][0]["memory"][0]["bytes"] == paged_bytes(package.spec, 4096, 1, PRESETS["exact"])
+    assert longer["files"][0]["memory"][0]["bytes"] > sizes["exact"]
 
 
 @pytest.mark.native

@@ -22,7 +22,9 @@ from edge.executors.base import StepInput, StepOutput
 from edge.executors.cpu_plan import PLAN_FILE, WEIGHTS_FILE, CpuPlan
 from edge.executors.native import NativeExecutor, load_core
 from edge.manifest import Limits
-from edge.pages.geometry import fit_pool
+from edge.pages.fit import fit_pool
+from edge.pages.geometry import page_groups
+from edge.presets import PRESETS
 from edge.runtime import Runtime
 from edge.sampling import SamplingParams
 from edge.teacher import teacher_pool_bytes
@@ -134,7 +136,7 @@ def first_strip_ids(count: int, seed: int) -> list[int]:
 def runtime(built: Built) -> Runtime:
     limits = Limits(256, 384, 4, 4)
     config = InferenceConfig.load()
-    pool = fit_pool(built.spec, limits.max_context, limits.max_sequences, 4096, 128)
+    pool = fit_pool(page_groups(built.spec, PRESETS["exact"]), limits.max_context, limits.max_sequences, 4096, 128)
     executor = NativeExecutor.open(built.folder, built.spec, limits, pool_bytes=pool.pool_bytes, threads=2)
     return Runtime(built.spec, executor, pool, limits, config)
 
