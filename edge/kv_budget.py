@@ -36,7 +36,7 @@ def choose_kv(package: Package, preset: PresetName | None, budget_bytes: int | N
     from edge.runnable import check_asked, choose_preset
 
     chosen = choose_preset(package, AUTO if preset is None else preset, InferenceConfig.load())
-    check_asked(package.manifest, str(package.path), preset=chosen, prefixes=False)
+    check_asked(package.manifest, str(package.path), preset=chosen, prefixes=False, forced=package.forced)
     return KvChoice(chosen, budget_bytes)
 
 

@@ -15,7 +15,7 @@ from edge.hashes import check_sha256
 from edge.jsons import JsonMismatch, parse_json, read_value, write_json
 from edge.spec import MAX_CONTEXT, ModelSpec, check_range
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 FILE_NAME = "manifest.json"
 REFERENCE_PROMPTS = "reference/logits.npz"
 
@@ -186,6 +186,7 @@ class Manifest:
     bits_per_weight: float
     tensors: tuple[TensorReport, ...]
     verdicts: Verdicts
+    preset_verdicts: dict[str, Verdict]  # by preset, against `exact` on the same engine; those that were measured
     reference: tuple[ReferencePrompt, ...]
     engine: EngineRecord | None  # None: a CPU plan, which runs on any CPU
 

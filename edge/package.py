@@ -43,6 +43,7 @@ class Package:
 
     path: Path  # the folder, absolute
     manifest: Manifest
+    forced: bool = False  # used whatever its verdicts say
 
     @property
     def spec(self) -> ModelSpec:
@@ -54,7 +55,7 @@ class Package:
         verdict failed, unless `force`. Reads the small files only, so it is as quick for 4 GB as for 4 MB."""
         folder = path.expanduser().absolute()
         manifest = _read_manifest(folder)
-        package = cls(folder, manifest)
+        package = cls(folder, manifest, force)
         package._check_target()
         package._check_engine_files()
         for name in manifest.files:

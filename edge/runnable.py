@@ -7,19 +7,26 @@ from edge.config import Auto, InferenceConfig
 from edge.errors import ExecutorError, RequestError
 from edge.manifest import Manifest
 from edge.package import Package
+from edge.preset_gates import check_gate, passing_presets
 from edge.presets import PresetName, default_preset
 
 
 def choose_preset(package: Package, asked: PresetName | Auto, config: InferenceConfig) -> PresetName:
-    """The preset that a load of `package` takes: the one asked for, whether the engine has it or not, or the default."""
-    return default_preset(config.kv_preset, package.manifest.capabilities.presets) if isinstance(asked, Auto) else asked
+    """The preset that a load of `package` takes: the one asked for, whether the engine has it or not, or the default, for which
+    only presets count whose gate did not fail."""
+    return default_preset(config.kv_preset, passing_presets(package.manifest)) if isinstance(asked, Auto) else asked
 
 
 def check_runs_here(package: Package, preset: PresetName) -> None:
     """Returns where this version runs the engine of `package` on this machine with this KV preset. Otherwise PackageError with
     what differs, RequestError where the engine lacks what is asked of it, ExecutorError where nothing runs its kind yet."""
+    check_asked(package.manifest, str(package.path), preset=preset, prefixes=False, forced=package.forced)
+    check_here(package)
+
+
+def check_here(package: Package) -> None:
+    """As `check_runs_here`, whatever the preset."""
     manifest, place = package.manifest, str(package.path)
-    check_asked(manifest, place, preset=preset, prefixes=False)
     if manifest.engine is None:
         return
     # Everyone who runs a CPU package would wait 20 ms for these.
@@ -34,8 +41,16 @@ def check_runs_here(package: Package, preset: PresetName) -> None:
     )
 
 
-def check_asked(manifest: Manifest, place: str, *, preset: str, prefixes: bool) -> None:
-    """RequestError where the engine cannot do what is asked of it. Nothing else is done in its place."""
+def check_asked(manifest: Manifest, place: str, *, preset: str, prefixes: bool, forced: bool = False) -> None:
+    """RequestError where the engine cannot do what is asked of it, or, unless `forced`, where the preset failed its gate.
+    Nothing else is done in its place."""
+    check_offered(manifest, place, preset=preset, prefixes=prefixes)
+    if not forced:
+        check_gate(manifest, place, preset)
+
+
+def check_offered(manifest: Manifest, place: str, *, preset: str, prefixes: bool) -> None:
+    """RequestError where the engine lacks what is asked of it, whatever the gates say."""
     can = manifest.capabilities
     if preset not in can.presets:
         raise RequestError(

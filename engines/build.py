@@ -35,6 +35,8 @@ from engines.cpu.backend import CPU
 from engines.partial_package import partial_package
 from engines.portable.export import write_portable
 from engines.portable.metadata import ExportReport
+from engines.preset_proof import TOKENS as PRESET_TOKENS
+from engines.preset_proof import prove_presets
 from engines.sizes import build_bytes, check_build_budget, check_build_room, planned_engine
 from engines.sources.base import Source, open_source
 from engines.sources.digest import source_sha256
@@ -149,6 +151,11 @@ def _fill(
         window=min(recipe.verify.window, engine.limits.max_context),
         progress=progress,
     )
+    presets = {}
+    if engine.role == "engine":
+        tokens = min(PRESET_TOKENS, request.verify_tokens or PRESET_TOKENS)
+        offered = engine.capabilities.presets
+        presets = prove_presets(folder / "engine", source.spec, offered, folder / "tokenizer", tokens, progress)
     _write_reference(found, folder)
     shutil.rmtree(scratch)
     manifest = Manifest(
@@ -168,6 +175,7 @@ def _fill(
         bits_per_weight=exported.bits_per_weight,
         tensors=_tensor_reports(exported, engine),
         verdicts=found.verdicts(recipe, engine.role),
+        preset_verdicts=presets,
         reference=found.prompts,
         engine=engine.record,
     )

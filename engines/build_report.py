@@ -63,6 +63,7 @@ class BuildReport:
             "tensors": dict(Counter(t.kind for t in m.tensors)),
             "rounded_tensors": [asdict(t) for t in m.tensors if not t.is_exact],
             "verdicts": asdict(m.verdicts),
+            "preset_verdicts": {name: asdict(verdict) for name, verdict in m.preset_verdicts.items()},
         }
 
     def text(self) -> str:
@@ -91,7 +92,19 @@ class BuildReport:
         else:
             lines.append(f"  engine{activations(m)} against its own weights in float32: {_figures(m.verdicts.engine)}")
         lines.append(f"  weights against the source's, both in float32: {_figures(m.verdicts.tier)}")
+        lines += self._preset_lines()
         return "\n".join(lines)
+
+    def _preset_lines(self) -> list[str]:
+        """The gate of each KV preset; what a failed one means."""
+        presets = self.manifest.preset_verdicts
+        lines = [
+            f"  KV preset {name} against exact at {verdict.window_tokens:,} tokens: {_figures(verdict)}"
+            for name, verdict in presets.items()
+        ]
+        if failed := [name for name, verdict in presets.items() if not verdict.passed]:
+            lines.append(f"  {', '.join(failed)}: not used without --force; a safer preset is taken by default")
+        return lines
 
     def _engine_lines(self, record: EngineRecord) -> list[str]:
         m = self.manifest

@@ -6,13 +6,11 @@ Verdicts read it from its beginning, calibration its end: what a scale was chose
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
+from calibration.build_text import read_build_text
 from edge.errors import ConfigError
 from edge.manifest import Verdict
 from edge.text.tokenizer import Tokenizer
-
-TEXT = "factbook"  # calibration/texts
 
 Windows = tuple[tuple[int, ...], ...]
 
@@ -36,10 +34,7 @@ def text_tokens(verdict: Verdict, tokenizer: Tokenizer) -> int:
 
 
 def _text_ids(tokenizer: Tokenizer) -> Sequence[int]:
-    import calibration.tiers
-
-    path = Path(calibration.tiers.__file__).parent / "texts" / f"{TEXT}.txt"
-    return tokenizer.encode(path.read_text("utf-8"), specials=False)
+    return tokenizer.encode(read_build_text(), specials=False)
 
 
 def _windows(tokenizer: Tokenizer, ids: Sequence[int], window: int) -> Windows:

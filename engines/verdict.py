@@ -15,6 +15,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from calibration.build_text import NAME as TEXT
 from calibration.tiers import Limits as TierLimits
 from calibration.tiers import Tier
 from edge.comparison import Comparison, best_logits
@@ -30,7 +31,7 @@ from engines.portable.metadata import ExportReport
 from engines.reference.ort import OrtReference
 from engines.sources.base import Source
 from engines.sources.exact import ExactSource
-from engines.texts import TEXT, first_windows
+from engines.texts import first_windows
 
 FAR = 2 * SEAL_TOKENS  # where attention has merged blocks, at least; behind a window that is longer, behind the window
 

@@ -36,6 +36,7 @@ SPARE_TOKENS = 64  # of context behind prompt and answer, as in the measurements
 SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("edge.cli.bench_compare", "Other engines beside ours, in turn, on the same model."),
     "kernels": ("edge.cli.bench_kernels", "Each kernel of each instruction set, beside the limit."),
+    "kv": ("edge.cli.bench_kv", "KV presets: memory, speed, likeness, needles."),
     "shape": ("edge.cli.bench_shape", "A model of given sizes and random weights."),
 }
 

@@ -66,6 +66,7 @@ def _facts(package: Package) -> list[list[str]]:
         ["engine verdict", _verdict(manifest.verdicts.engine)],
         *([] if manifest.engine is None else [["graph verdict", _verdict(manifest.verdicts.graph)]]),
         ["tier verdict", _verdict(manifest.verdicts.tier)],
+        *([f"preset {name}", _preset_verdict(verdict)] for name, verdict in manifest.preset_verdicts.items()),
         ["built with", ", ".join(f"{name} {version}" for name, version in sorted(manifest.libraries.items()))],
     ]
 
@@ -78,6 +79,11 @@ def _verdict(verdict: Verdict | None) -> str:
         f"{outcome}: KL {verdict.kl_mean:.5f}, top-1 {100 * verdict.top1:.1f} %, "
         f"perplexity x {verdict.perplexity_ratio:.4f}, {verdict.tokens} tokens of {verdict.text}"
     )
+
+
+def _preset_verdict(verdict: Verdict) -> str:
+    """Against exact pages, at the end of windows of so many tokens."""
+    return f"{_verdict(verdict)} at {verdict.window_tokens:,}"
 
 
 def _files(manifest: Manifest) -> list[list[str]]:

@@ -133,7 +133,7 @@ def budget_option() -> Decorator:
 
 
 def force_package_option() -> Decorator:
-    return click.option("--force", is_flag=True, help="Use a package whose verdict failed.")
+    return click.option("--force", is_flag=True, help="Use a package, or a KV preset, whose verdict failed.")
 
 
 def json_option() -> Decorator:

@@ -108,6 +108,11 @@ class NativeExecutor:
         return name
 
     @property
+    def pool(self) -> np.ndarray:
+        """uint8 [pool_bytes]: the memory of the pages."""
+        return self._pool
+
+    @property
     def plan(self) -> CpuPlan:
         return self._plan
 

@@ -190,6 +190,22 @@ class SequencePages:
         """Offsets held, each with the number of times."""
         return Counter(word_offset(int(word)) for word in self._words[self._words != EMPTY])
 
+    def words(self) -> np.ndarray:
+        """Page-table words int32 [groups, max_pages, 2] of now; a view, not to be written to."""
+        return self._words
+
+    def bytes_by_format(self) -> dict[str, int]:
+        """Bytes of the extents held, by page format."""
+        found: Counter[str] = Counter()
+        for group, pages in enumerate(self._groups):
+            for side in range(2):
+                kinds = (pages.open.key, pages.sealed.key) if side == 0 else (pages.open.value, pages.sealed.value)
+                words = self._words[group, :, side]
+                formats = words[words != EMPTY] >> FORMAT_SHIFT
+                for kind in dict.fromkeys(kinds):
+                    found[kind.page_format] += kind.bytes * int((formats == PAGE_FORMATS[kind.page_format]).sum())
+        return dict(+found)
+
     def _is_ours(self, group: int, index: int) -> bool:
         """Whether nobody else holds this page."""
         return all(self._pool.references(word_offset(int(word))) == 1 for word in self._words[group, index])

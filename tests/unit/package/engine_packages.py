@@ -130,6 +130,7 @@ def manifest_of(target: str, engine: dict[str, Any] | None, files: dict[str, byt
         "bits_per_weight": 4.5,
         "tensors": [],
         "verdicts": {"engine": None, "graph": PASSED, "tier": PASSED},
+        "preset_verdicts": {},
         "reference": [{"name": "p", "token_ids": [1, 2, 3]}],
         "engine": engine,
     }

@@ -68,6 +68,7 @@ MANIFEST = Manifest(
     bits_per_weight=5.0,
     tensors=(TensorReport("embed.weight", "Q8_0", "int8", 4096, 0.0, 0.0),),
     verdicts=Verdicts(engine=VERDICT, graph=None, tier=None),
+    preset_verdicts={"safe": VERDICT},
     reference=(ReferencePrompt("hello", (1, 2, 63)),),
     engine=None,
 )
@@ -184,7 +185,7 @@ def test_a_number_beyond_all_floats_is_refused() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("format_version", 1, "format 1, this runtime has 3"),
+        ("format_version", 1, "format 1, this runtime has 4"),
         ("contract_version", 7, f"contract 7, this runtime has {contract.VERSION}"),
         ("seal_tokens", 256, "seal borders of 256, this runtime has 128"),
     ],

@@ -56,6 +56,7 @@ def manifest_of() -> dict[str, Any]:
         "bits_per_weight": 5.0,
         "tensors": [],
         "verdicts": {"engine": PASSED, "graph": None, "tier": PASSED},
+        "preset_verdicts": {},
         "reference": [],
         "engine": None,
     }

@@ -1,0 +1,170 @@
+"""`edge bench kv`: what each KV preset of a package takes, how fast it is, and what it loses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+import edge
+from edge.cli.options import budget_option, force_package_option, isa_option, json_option, threads_option
+from edge.cli.progress import terminal_progress
+from edge.cli.screen import shown
+from edge.errors import RequestError
+from edge.presets import PRESETS, PresetName
+
+if TYPE_CHECKING:
+    from edge.kv_eval.texts import Text
+    from edge.package import Package
+
+
+def _read_presets(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[PresetName, ...] | None:
+    """Names with commas between them."""
+    if value is None:
+        return None
+    asked = [name.strip() for name in value.split(",")]
+    for name in asked:
+        if name not in PRESETS:
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(PRESETS)}.", context, parameter)
+    return tuple(name for name in PRESETS if name in asked or name == "exact")
+
+
+@click.command(name="kv")
+@click.argument("package", type=click.Path(path_type=Path))
+@click.option(
+    "-c", "--context", "--ctx-size", "context", type=click.IntRange(min=1), envvar=["EDGE_CTX_SIZE", "EDGE_CONTEXT"],
+    show_envvar=True, help="Tokens of each document.  [default: 4096, at most the engine's]",
+)  # fmt: skip
+@click.option(
+    "--presets",
+    callback=_read_presets,
+    metavar="NAMES",
+    help="With commas; `exact` always runs.  [default: the engine's]",
+)
+@click.option("--text", "files", multiple=True, type=click.Path(path_type=Path), help="Use this text; may be repeated.  "
+              "[default: the text that builds read, and licences, policies and books that this machine has]")  # fmt: skip
+@click.option(
+    "--documents", type=click.IntRange(min=1), default=4, show_default=True, help="To run, as far as texts are long enough."
+)
+@click.option(
+    "--tokens",
+    type=click.IntRange(min=1),
+    default=2048,
+    show_default=True,
+    help="Positions to compare, in all.",
+)
+@click.option("--needles", type=click.IntRange(min=0), default=20, show_default=True, help="Facts to be found; 0: none.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the facts and where they stand.")
+@click.option("--png", type=click.Path(path_type=Path), help="Draw quality against bytes into this file (bench extra).")
+@threads_option()
+@isa_option()
+@budget_option()
+@force_package_option()
+@json_option()
+def command(
+    package: Path,
+    context: int | None,
+    presets: tuple[PresetName, ...] | None,
+    files: tuple[Path, ...],
+    documents: int,
+    tokens: int,
+    needles: int,
+    seed: int,
+    png: Path | None,
+    threads: int | None,
+    isa: str,
+    ignore_budget: bool,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Run long texts through PACKAGE under each KV preset, side by side in one engine: memory, speed, likeness to exact pages,
+    needles, and whether the preset keeps its gate.
+
+    The last positions of each document are compared, tokens being given, not chosen. Needles and chains of decisions are asked
+    once the pages in which they stand are sealed.
+    """
+    from edge.bench.commit import code_commit
+    from edge.bench.kv import KvLoad, measure_kv
+    from edge.bench.plot import need_matplotlib
+    from edge.cli.kv_table import kv_tables
+    from edge.package import Package
+
+    if png is not None:
+        need_matplotlib(png, "--png")
+    opened = Package.open(package, force=force)
+    load = KvLoad(_context(opened, context), _presets(opened, presets), documents, tokens, needles, seed)
+    _check_memory(opened, load.presets, load.context, threads, ignore_budget)
+    with terminal_progress() as progress:
+        figures = measure_kv(opened, load, _texts(files), progress, threads=threads, isa=isa)
+    commit = code_commit()
+    title = f"{opened.spec.name} ({opened.manifest.tier}), edge-zero {edge.__version__} {commit or ''}".strip()
+    if png is not None:
+        from edge.bench.kv_plot import plot_kv
+
+        plot_kv(figures, title, png)
+    if as_json:
+        head = {"version": edge.__version__, "commit": commit, "package": str(package), "tier": opened.manifest.tier}
+        click.echo(json.dumps({**head, **figures.as_dict()}))
+    else:
+        click.echo(f"{shown(title)}\n\n{kv_tables(figures)}")
+
+
+def _context(package: Package, asked: int | None) -> int:
+    """RequestError where the engine takes less."""
+    largest = package.manifest.limits.max_context
+    context = min(4096, largest) if asked is None else asked
+    if context > largest:
+        raise RequestError(f"{package.path}: --context {context}, its engine takes {largest}. Ask for that at most")
+    return context
+
+
+def _presets(package: Package, asked: tuple[PresetName, ...] | None) -> tuple[PresetName, ...]:
+    """Those asked for, or all of the engine; RequestError where it lacks one."""
+    from edge.runnable import check_here, check_offered
+
+    offered = package.manifest.capabilities.presets
+    chosen = tuple(name for name in PRESETS if name in offered) if asked is None else asked
+    for preset in chosen:
+        # One whose gate failed is measured too: that is what this command is for.
+        check_offered(package.manifest, str(package.path), preset=preset, prefixes=False)
+    check_here(package)
+    return chosen
+
+
+def _texts(files: tuple[Path, ...]) -> tuple[Text, ...]:
+    from edge.kv_eval.texts import Text, read_texts, texts_at_hand
+
+    if files:
+        return read_texts(files)
+    from calibration.build_text import NAME, read_build_text
+
+    return (Text(NAME, read_build_text()), *texts_at_hand())
+
+
+def _check_memory(
+    package: Package, presets: tuple[PresetName, ...], context: int, threads: int | None, ignore_budget: bool
+) -> None:
+    """BudgetError where the sequences of all presets together do not fit into this machine."""
+    from edge.contract import SEAL_TOKENS
+    from edge.devices import load_device
+    from edge.executors.cpu_plan import CpuPlan
+    from edge.executors.native import available_threads, workspace_bytes
+    from edge.kv_eval.fed_sequence import shared_pool
+    from edge.manifest import Limits
+    from edge.monitors.memory import machine_memory
+    from edge.package import PLAN
+    from edge.planner import MemorySizes, check_budget, plan_memory
+
+    plan, spec, used_threads = CpuPlan.read(package.file(PLAN)), package.spec, threads or available_threads()
+    rows = 2 * 4 * SEAL_TOKENS * spec.vocab_size  # the logits of `exact`, and a copy of them
+    sizes = MemorySizes(
+        weights=plan.weight_bytes,
+        pool=lambda tokens: shared_pool(spec, presets, tokens).pool_bytes,
+        workspace=lambda tokens: workspace_bytes(plan, spec, Limits(tokens, SEAL_TOKENS, 1, SEAL_TOKENS), used_threads) + rows,
+        host=load_device(package.manifest.target).host.base_bytes + load_device(package.manifest.target).host.text_bytes,
+    )
+    memory = plan_memory(sizes, context=context, longest_context=context, available=machine_memory().available)
+    if not ignore_budget:
+        check_budget(memory, str(package.path), lambda tokens: f"--context {tokens}")

@@ -1,0 +1,1 @@
+"""What KV presets cost in quality: likeness to exact pages, needles, chains of decisions. Never: terminals."""

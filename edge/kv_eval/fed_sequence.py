@@ -1,0 +1,181 @@
+"""Sequences whose tokens are given, side by side in one engine. Owns: FedSequence, the pool that they share. Needs: pages, an
+executor. Never: sampling, what the logits mean.
+
+Pages are reserved, sealed and freed by the very code of the runtime (edge/pages), so what is measured is what a request gets.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from edge.config import InferenceConfig
+from edge.contract import EMPTY, SEAL_TOKENS
+from edge.errors import BudgetError
+from edge.executors.base import Executor
+from edge.pages.fit import LARGEST_POOL, PoolSize, peak_extents, slab_bytes_for, slabs_for
+from edge.pages.geometry import ExtentKind, GroupPages, extents_of, page_groups, pages_for, sealed_end
+from edge.pages.pool import Pool
+from edge.pages.sequence import SequencePages, word_offset
+from edge.presets import PRESETS, PresetName
+from edge.request import SequenceTokens
+from edge.scheduler.state import Chunk
+from edge.spec import ModelSpec
+from edge.step import pack_step
+from edge.units import human_bytes
+
+FLOOR = "floor"  # the control: `exact`, the last bit of each fp16 number flipped where presets would seal
+
+
+@dataclass(slots=True)
+class Nudge:
+    """Changes pages by the least that fp16 can, 0.05 to 0.1 % of a number, where and when a preset would seal them.
+
+    What that does to the logits is the floor of a measurement: an engine that rounds its activations answers every change,
+    however small, with other roundings, and no preset can be more alike than this.
+    """
+
+    memory: np.ndarray  # uint8 [pool_bytes], the pool's
+    groups: tuple[GroupPages, ...]
+    done: int = 1  # pages before this one are changed; page 0 never is
+
+    def apply(self, words: np.ndarray, position: int) -> None:
+        """Before a step at `position`; `words` int32 [groups, max_pages, 2] of the sequence."""
+        end = sealed_end(position)
+        for group, pages in enumerate(self.groups):
+            for index in range(self.done, end):
+                for word, kind in zip(words[group, index].tolist(), (pages.open.key, pages.open.value), strict=True):
+                    if word != EMPTY:
+                        begin = word_offset(word)
+                        self.memory[begin : begin + kind.bytes].view(np.uint16)[:] ^= 1
+        self.done = max(self.done, end)
+
+
+@dataclass(slots=True)
+class FedSequence:
+    """One sequence under one preset; others may stand beside it in its engine."""
+
+    executor: Executor
+    pool: Pool
+    groups: tuple[GroupPages, ...]
+    tokens: SequenceTokens
+    seconds: float = 0.0  # that the last `feed` was in the engine
+    nudge: Nudge | None = None  # of the control; None: pages are as the engine wrote them
+
+    @property
+    def length(self) -> int:
+        """Tokens computed."""
+        return self.tokens.pages.length
+
+    def feed(self, ids: Sequence[int], rows: int) -> np.ndarray:
+        """Computes `ids` behind what is there, at most as far as the next seal border. Logits float32 [rows, vocabulary] of the
+        last `rows` of them, valid until the next call on this engine. ExecutorError, BudgetError."""
+        pages, begin = self.tokens.pages, self.length
+        end = begin + len(ids)
+        assert ids and end <= next_border(begin) and 0 <= rows <= len(ids)
+        if self.nudge is not None:
+            self.nudge.apply(pages.words(), begin)
+        self.tokens.token_ids[begin:] = ids
+        with self.pool.reserve(extents_of(self.groups, pages.step_pages(end))) as lease:
+            step, _ = pack_step([Chunk(self.tokens.owner, begin, end, True, ())], [self.tokens], lease)
+            step = replace(step, logit_rows=np.arange(len(ids) - rows, len(ids), dtype=np.int32))
+            started = time.perf_counter()
+            output = self.executor.run(step)
+            self.seconds = time.perf_counter() - started
+            for error in output.errors().values():
+                raise error
+            lease.commit()
+        pages.commit(step.page_table[:, 0], end)
+        return output.logits
+
+    def feed_all(self, ids: Sequence[int]) -> None:
+        """Computes `ids`, chunk by chunk, without logits."""
+        start = self.length
+        for begin, end in spans(start, start + len(ids)):
+            self.feed(ids[begin - start : end - start], 0)
+
+    def rewind(self, length: int) -> None:
+        """Forgets the tokens from `length` on; no seal border that was passed may lie behind it."""
+        self.tokens.pages.rewind(length)
+        del self.tokens.token_ids[length:]
+
+    def release(self) -> None:
+        """Frees all pages; the next tokens begin anew."""
+        self.tokens.pages.release()
+        self.tokens.token_ids.clear()
+        if self.nudge is not None:
+            self.nudge.done = 1
+
+    def bytes_by_format(self) -> dict[str, int]:
+        """Bytes of the extents that the sequence holds now, scales and minima counted."""
+        return self.tokens.pages.bytes_by_format()
+
+
+def next_border(position: int) -> int:
+    """The first seal border behind `position`."""
+    return (position // SEAL_TOKENS + 1) * SEAL_TOKENS
+
+
+def spans(begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """The positions begin .. end - 1 cut at seal borders."""
+    while begin < end:
+        stop = min(end, next_border(begin))
+        yield begin, stop
+        begin = stop
+
+
+def shared_pool(spec: ModelSpec, presets: Sequence[PresetName], tokens: int) -> PoolSize:
+    """A pool for one sequence of `tokens` tokens of each preset, and FLOOR. BudgetError where a page table does not reach so
+    far."""
+    extents: Counter[ExtentKind] = Counter()
+    for preset in (*presets, "exact"):
+        extents += peak_extents(page_groups(spec, PRESETS[preset]), tokens, 1)
+    slab = slab_bytes_for(extents, InferenceConfig.load().slab_bytes)
+    size = PoolSize(slabs_for(extents, slab) * slab, slab)
+    if size.pool_bytes > LARGEST_POOL:
+        raise BudgetError(
+            f"pool: {human_bytes(size.pool_bytes)} for one sequence of {tokens} tokens of each preset, a page table reaches "
+            f"{human_bytes(LARGEST_POOL)}. Use less context or fewer presets"
+        )
+    return size
+
+
+@contextmanager
+def open_sequences(
+    folder: Path, spec: ModelSpec, presets: Sequence[PresetName], tokens: int, *, threads: int | None = None, isa: str = "auto"
+) -> Iterator[dict[str, FedSequence]]:
+    """The CPU engine in `folder` with one empty sequence of up to `tokens` tokens of each preset, one for FLOOR, and logits for
+    every token of a chunk."""
+    from edge.executors.native import NativeExecutor, available_threads
+    from edge.manifest import Limits
+
+    limits = Limits(tokens, SEAL_TOKENS, 1, SEAL_TOKENS)
+    size = shared_pool(spec, presets, tokens)
+    executor = NativeExecutor.open(
+        folder, spec, limits, pool_bytes=size.pool_bytes, threads=threads or available_threads(), isa=isa
+    )
+    try:
+        yield fed_sequences(executor, executor.pool, spec, presets, tokens, Pool(size))
+    finally:
+        executor.close()
+
+
+def fed_sequences(
+    executor: Executor, memory: np.ndarray, spec: ModelSpec, presets: Sequence[PresetName], tokens: int, pool: Pool
+) -> dict[str, FedSequence]:
+    """Empty sequences in a pool of `shared_pool(spec, presets, tokens)` in `memory`: one of each preset, and FLOOR."""
+    fed: dict[str, FedSequence] = {}
+    for number, preset in enumerate(presets):
+        groups = page_groups(spec, PRESETS[preset])
+        pages = SequencePages(pool, groups, pages_for(tokens))
+        fed[preset] = FedSequence(executor, pool, groups, SequenceTokens(number, True, pages))
+    groups = page_groups(spec, PRESETS["exact"])
+    tokens_of = SequenceTokens(len(presets), True, SequencePages(pool, groups, pages_for(tokens)))
+    fed[FLOOR] = FedSequence(executor, pool, groups, tokens_of, nudge=Nudge(memory, groups))
+    return fed

@@ -1,0 +1,147 @@
+"""Presets measured on a tiny package: by the build, by `edge bench kv`, and what a gate that failed does to a run."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from edge_process import Edge
+from synthetic import LLAMA, TinyModel
+
+pytest.importorskip("edge._core", reason="needs the native core: pip install .")
+pytest.importorskip("onnxruntime", reason="needs the build extra")
+
+from edge.contract import PAGE_FORMATS
+from edge.kv_eval.fed_sequence import FLOOR, open_sequences
+from edge.package import Package
+from edge.presets import PRESETS
+from edge.teacher import open_teacher
+
+MODEL = replace(LLAMA, head_dim=32, context=2048, type="Q4_1")
+
+
+@pytest.fixture(scope="module")
+def measured_package(edge: Edge, folder: Path, tiny_gguf: Callable[[TinyModel], Path]) -> Path:
+    out = folder / "measured.edge"
+    edge.succeed("build", tiny_gguf(MODEL), "--tier", "int4", "--verify-tokens", "1024", "-o", out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def bench(measured_package: Path, edge: Edge, folder: Path) -> dict[str, Any]:
+    text = folder / "long.txt"
+    text.write_text("\n".join(f"Line {n} says the same as the one before." for n in range(300)), encoding="utf-8")
+    sizes = ("--context", "700", "--documents", "2", "--tokens", "128", "--needles", "3")
+    row: dict[str, Any] = edge.json("bench", "kv", measured_package, "--text", text, *sizes)
+    return row
+
+
+def ids_of(package: Package, count: int) -> list[int]:
+    return random.Random(0).choices(range(4, package.spec.vocab_size), k=count)
+
+
+def with_failed(package: Path, out: Path, preset: str) -> Path:
+    """A copy of the package in which the gate of `preset` failed."""
+    shutil.copytree(package, out)
+    plain = json.loads((out / "manifest.json").read_text("utf-8"))
+    for name, verdict in plain["preset_verdicts"].items():
+        verdict |= {"kl_mean": 0.5 if name == preset else 0.0, "top1": 1.0, "passed": name != preset}
+    (out / "manifest.json").write_text(json.dumps(plain), encoding="utf-8")
+    return out
+
+
+def test_a_build_measures_every_preset_and_inspect_shows_it(measured_package: Path, edge: Edge) -> None:
+    verdicts = Package.open(measured_package, force=True).manifest.preset_verdicts
+    assert list(verdicts) == ["safe", "balanced", "tight"]
+    assert all(v.tokens == 256 and v.window_tokens == 1024 and v.kl_mean != 0 for v in verdicts.values())
+    shown = edge.succeed("inspect", measured_package)
+    assert all(f"preset {name}" in shown for name in verdicts)
+
+
+def test_a_preset_whose_gate_failed_runs_only_by_force(measured_package: Path, edge: Edge, tmp_path: Path) -> None:
+    package = with_failed(measured_package, tmp_path / "failed.edge", "balanced")
+    words = ("run", package, "--raw", "the the", "--max-tokens", "2", "--kv-preset", "balanced")
+    refused = edge.refuse(*words)
+    assert "the preset balanced failed its gate when the package was built (KL 0.5 of at most " in refused
+    assert "--kv-preset safe" in refused and "--force" in refused
+    assert edge.json(*words, "--force")["kv_preset"] == "balanced"
+    assert edge.json(*words[:-1], "safe")["kv_preset"] == "safe"
+
+
+def test_bench_kv_prints_a_row_for_each_preset(bench: dict[str, Any]) -> None:
+    assert [row["preset"] for row in bench["presets"]] == list(PRESETS)
+    assert bench["documents"] == ["long.txt", "long.txt"] and bench["tokens_compared"] == 128 and not bench["is_claim"]
+    exact, *others = bench["presets"]
+    assert (exact["kl_mean"], exact["top1"], exact["gate"], exact["smaller"]) == (0.0, 1.0, None, pytest.approx(1.0, abs=0.01))
+    for row in others:
+        assert row["kl_mean"] > 0 and 0 < row["top1"] <= 1 and row["gate"] in ("passed", "failed")
+        assert row["asked"] == {"needle": 3, "combined": 1, "moved": 1, "look-alike": 1}
+    sizes = [row["kv_bytes"] for row in bench["presets"]]
+    assert sizes == sorted(sizes, reverse=True) and len(set(sizes)) == 4
+
+
+def test_the_floor_is_more_alike_than_any_preset(bench: dict[str, Any]) -> None:
+    assert 0 < bench["floor"]["kl_mean"] < min(row["kl_mean"] for row in bench["presets"][1:])
+
+
+def test_bytes_are_those_of_the_formats_of_the_preset(bench: dict[str, Any]) -> None:
+    for row in bench["presets"]:
+        held, preset = row["kv_bytes_by_format"], PRESETS[row["preset"]]
+        assert set(held) == {"fp16", preset.key_format, preset.value_format} <= set(PAGE_FORMATS)
+        assert row["kv_bytes"] == sum(held.values()) + row["kv_table_bytes"] <= row["kv_pool_bytes"] + 10_000
+
+
+def test_a_plot_is_drawn(measured_package: Path, edge: Edge, folder: Path, bench: dict[str, Any], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs the bench extra")
+    sizes = ("--context", "400", "--documents", "1", "--tokens", "32", "--needles", "0", "--presets", "safe")
+    shown = edge.succeed("bench", "kv", measured_package, "--text", folder / "long.txt", *sizes, "--png", tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert max(map(len, shown.splitlines())) <= 80 and "Too little for a claim" in shown
+
+
+def test_what_is_asked_of_bench_kv_is_refused_in_one_line(measured_package: Path, edge: Edge, tmp_path: Path) -> None:
+    words = ("bench", "kv", measured_package)
+    assert "--context 9999, its engine takes 2048" in edge.refuse(*words, "--context", "9999")
+    assert "needles need 640 tokens" in edge.refuse(*words, "--context", "400")
+    assert "cannot be read" in edge.refuse(*words, "--text", tmp_path / "none.txt")
+    (tmp_path / "short.txt").write_text("Hi.", encoding="utf-8")
+    assert "no text is that long" in edge.refuse(*words, "--text", tmp_path / "short.txt")
+
+
+@pytest.mark.parametrize("preset", ["exact", "safe", "balanced", "tight"])
+def test_sequences_side_by_side_give_the_logits_that_each_gives_alone(measured_package: Path, preset: str) -> None:
+    package = Package.open(measured_package, force=True)
+    ids, engine = ids_of(package, 560), measured_package / "engine"
+    with open_teacher(engine, package.spec, len(ids), preset) as teacher:  # type: ignore[arg-type]
+        alone = [rows.copy() for rows in teacher.rows(ids)]
+    with open_sequences(engine, package.spec, tuple(PRESETS), len(ids)) as sequences:
+        for number, begin in enumerate(range(0, len(ids), 128)):
+            chunk = ids[begin : begin + 128]
+            for name, sequence in sequences.items():
+                rows = sequence.feed(chunk, len(chunk))
+                if name == preset:
+                    assert np.array_equal(rows, alone[number])
+                if name == FLOOR and begin >= 256:
+                    assert not np.array_equal(rows, alone[number])
+
+
+def test_a_question_leaves_no_trace(measured_package: Path) -> None:
+    package = Package.open(measured_package, force=True)
+    ids = ids_of(package, 530)
+    with open_sequences(measured_package / "engine", package.spec, ("exact", "tight"), 640) as sequences:
+        sequence = sequences["tight"]
+        sequence.feed_all(ids[:520])
+        first = sequence.feed(ids[520:], 10).copy()
+        sequence.rewind(520)
+        sequence.feed(ids[:90], 1)
+        sequence.rewind(520)
+        assert np.array_equal(sequence.feed(ids[520:], 10), first)
+        sequence.release()
+        assert sequence.bytes_by_format() == {}
