@@ -46,7 +46,7 @@ def _memory(figures: KvFigures) -> str:
             ]
         )
     whole = human_bytes(figures.presets[0].open_bytes)
-    note = f"at the end of a document; fp16 pages of all layers: {whole}; tokens/s, decode there"
+    note = f"at a document's end; fp16 pages of all layers: {whole}; tokens/s, decode there"
     return f"{format_table(rows, right=frozenset(range(1, len(rows[0]))))}\n{note}"
 
 
@@ -57,7 +57,7 @@ def _quality(figures: KvFigures) -> str:
         rows.append(_quality_row(row))
         if row.verdict is None:
             rows.append(["  floor", *_likeness(figures.floor), *(["", ""] if asked else []), ""])
-    note = "floor: exact with the last bit of fp16 flipped where presets seal; gates count beyond it"
+    note = "floor: exact, last bits of fp16 flipped where presets seal; gates count from it"
     return f"{format_table(rows, right=frozenset(range(1, len(rows[0]) - 1)))}\n{note}"
 
 
