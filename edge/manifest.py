@@ -13,6 +13,7 @@ from edge.engine_record import EngineRecord
 from edge.errors import PackageError
 from edge.hashes import check_sha256
 from edge.jsons import JsonMismatch, parse_json, read_value, write_json
+from edge.presets import presets_for
 from edge.spec import MAX_CONTEXT, ModelSpec, check_range
 
 FORMAT_VERSION = 4
@@ -209,6 +210,11 @@ class Manifest:
         check_range("bits_per_weight", self.bits_per_weight, 0.0, 64.0)
         for name in self.files:
             check_file_name(name)
+        known = presets_for(self.spec.head_dim)
+        if wrong := [preset for preset in self.capabilities.presets if preset not in known]:
+            raise ValueError(
+                f"presets: {', '.join(wrong)} are not for heads of {self.spec.head_dim}, which have {', '.join(known)}"
+            )
         for prompt in self.reference:
             if any(not 0 <= token < self.spec.vocab_size for token in prompt.token_ids):
                 raise ValueError(f"reference: prompt {prompt.name!r} has token ids outside the vocabulary")

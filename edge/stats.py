@@ -65,7 +65,7 @@ class StepCounts:
             self.bytes_moved += move.bytes
             if move.is_copy:
                 self.bytes_copied += move.bytes
-            elif not move.is_value:  # its V moves with it
+            elif move.seals and not move.is_value:  # its V moves with it
                 self.pages_sealed += 1
 
     def with_memory(self, pool: PoolCounts, table_bytes: int) -> RuntimeStats:

@@ -20,8 +20,10 @@ from edge.anchors.signals import MARKS, SIGNALS, signal_names
 from edge.anchors.zones import PageZones, plan_zones
 from edge.config import InferenceConfig
 from edge.contract import PAGE_TOKENS, SEAL_TOKENS, part_bytes
+from edge.errors import BudgetError
 from edge.pages.budget import plan_pool
-from edge.pages.geometry import page_groups, page_kind, pages_for, sealed_bits
+from edge.pages.fit import peak_extents
+from edge.pages.geometry import GroupPages, bytes_of, page_groups, page_kind, pages_for, sealed_bits
 from edge.presets import PRESETS, Preset, presets_for
 
 if TYPE_CHECKING:
@@ -179,9 +181,16 @@ def _memory(spec: ModelSpec | None, context: int) -> tuple[PresetMemory, ...]:
     whole = pages_for(context) * page_kind(spec, len(spec.layers), "fp16", "fp16").bytes
     rows, config = [], InferenceConfig.load()  # as `edge plan` plans the pool
     for name in presets_for(spec.head_dim):
-        size = plan_pool(page_groups(spec, PRESETS[name]), context, 1, config).pool_bytes
+        size = _planned_bytes(page_groups(spec, PRESETS[name]), context, config)
         rows.append(PresetMemory(name, sealed_bits(spec, PRESETS[name]), size, whole / size))
     return tuple(rows)
+
+
+def _planned_bytes(groups: tuple[GroupPages, ...], context: int, config: InferenceConfig) -> int:
+    try:
+        return plan_pool(groups, context, 1, config).pool_bytes
+    except BudgetError:  # a text longer than any pool is worth a report, too: its pages, without slabs
+        return bytes_of(peak_extents(groups, context, 1, config.chunk_tokens))
 
 
 def _plain_bits(preset: Preset) -> float:

@@ -15,15 +15,19 @@ _PANELS = (
     ("decode_tokens_per_s", "decode, tokens/s", 1.0),
     ("peak_rss_bytes", "peak memory, MB (less is better)", 1e-6),
 )
+_FORMS = (".png", ".svg", ".pdf")
 _OURS_COLOUR, _OTHER_COLOUR = "#1f6fb4", "#b8bec6"
 
 
 def need_matplotlib(path: Path, option: str = "--plot") -> None:
-    """ConfigError where there is no matplotlib, or no folder for `path`: said before anything is measured."""
+    """ConfigError where there is no matplotlib, no folder for `path`, or no picture of its ending: said before anything is
+    measured."""
     if find_spec("matplotlib") is None:
         raise ConfigError(f"{option} needs matplotlib: ./install.sh --with bench")
     if not path.absolute().parent.is_dir():
         raise ConfigError(f"{option} {path}: no such folder. Make it, or choose another place")
+    if path.is_dir() or path.suffix.lower() not in _FORMS:
+        raise ConfigError(f"{option} {path}: not the name of a picture. Give one that ends in {', '.join(_FORMS)}")
 
 
 def plot_comparisons(comparisons: Sequence[Comparison], title: str, path: Path) -> None:

@@ -115,7 +115,7 @@ class Conversation:
         if len(ids) >= self.context:
             raise RequestError(
                 f"this chat has {len(ids):,} tokens, the context {self.context:,}, and an answer needs room. "
-                f"/clear it, or start with a larger --ctx-size"
+                f"/clear it, or start with a larger --ctx-size or --kv-budget"
             )
         max_tokens = min(self.settings.max_tokens, self.context - len(ids))
         kept = len(self._computed.ids) if tuple(ids[: len(self._computed.ids)]) == self._computed.ids else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,18 +27,31 @@ _TALK_TOKENS = 512  # of questions beside the answer, where we choose the contex
 def read_document(path: Path, check_length: Callable[[int], None]) -> str:
     """The text of the file, without the line ends behind it. RequestError where it cannot be read, is not UTF-8, is empty, or
     is longer than `check_length` lets pass; no more than that is held."""
-    data = bytearray()
+    is_text = True  # what is none is not said to be too long
+    data, decoder = bytearray(), codecs.getincrementaldecoder("utf-8")()
     try:
         with path.open("rb") as file:
             while block := file.read(_BLOCK):
                 data += block
-                check_length(len(data))
+                is_text = is_text and _is_text(decoder, block)
+                if is_text:
+                    check_length(len(data))
+                else:
+                    break
     except OSError as error:
         raise RequestError(f"--file {path}: cannot be read: {error.strerror}. Check the path") from error
     except RequestError as error:
         raise RequestError(f"--file {path}: {error}") from error
     # Some editors put a byte order mark in front, which is no text.
     return prompt_text(bytes(data).removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n"), f"--file {path}")
+
+
+def _is_text(decoder: codecs.IncrementalDecoder, block: bytes) -> bool:
+    try:
+        decoder.decode(block)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def document_context(

@@ -11,6 +11,7 @@ from edge.contract import OFFSET_MASK, OFFSET_UNIT, PAGE_TOKENS, SEAL_TOKENS
 from edge.errors import BudgetError
 from edge.pages.geometry import ExtentKind, GroupPages, PageCount, bytes_of, extents_of, peak_counts
 from edge.spec import MAX_CONTEXT
+from edge.units import human_bytes
 
 LARGEST_POOL = (OFFSET_MASK + 1) * OFFSET_UNIT  # bytes that a page-table word can address: 64 GiB
 
@@ -28,7 +29,7 @@ class PoolSize:
 
 
 def slabs_for(extents: Counter[ExtentKind], slab_bytes: int) -> int:
-    """Slabs that hold these extents, and always will when none is ever given back: a slab has extents of one size."""
+    """Slabs that hold these extents, and always will when none is ever given back: a slab is taken for extents of one size."""
     by_size: Counter[int] = Counter()
     for kind, count in extents.items():
         by_size[kind.bytes] += count
@@ -79,8 +80,15 @@ def cut_pool(groups: tuple[GroupPages, ...], pool_bytes: int, slab_bytes: int, c
     BudgetError where not one page of each layer group fits."""
     least = peak_extents(groups, 1, 1)
     if pool_bytes < (needed := slabs_for(least, slab := slab_bytes_for(least, slab_bytes)) * slab):
-        raise BudgetError(f"KV pool: {pool_bytes} bytes, one page of each layer group needs {needed}. Give it at least that")
-    _checked(PoolSize(pool_bytes, 1))
+        raise BudgetError(
+            f"KV budget of {human_bytes(pool_bytes)}: one page of each layer group needs {human_bytes(needed)}. "
+            f"Give it at least that: --kv-budget {-(-needed // 1_000_000)}MB"
+        )
+    if pool_bytes > LARGEST_POOL:
+        raise BudgetError(
+            f"KV budget of {human_bytes(pool_bytes)}: a page table reaches {human_bytes(LARGEST_POOL)}. "
+            f"Give it at most that: --kv-budget {LARGEST_POOL // 1_000_000_000}GB"
+        )
     at = cache(lambda tokens: peak_extents(groups, tokens, 1, chunk_tokens))
     limit = longest_context(lambda tokens: bytes_of(at(tokens)) <= pool_bytes, MAX_CONTEXT) or 1
 

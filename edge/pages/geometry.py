@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from edge.contract import PAGE_TOKENS, SEAL_TOKENS, extent_bytes
@@ -130,9 +130,7 @@ def peak_count(group: GroupPages, tokens: int, chunk_tokens: int = SEAL_TOKENS) 
         everything = pages_for(tokens)
         return PageCount(min(everything, _window_pages(group.window, chunk_tokens)) if group.window else everything, 0)
     if group.window:
-        # Behind the window and two borders every block is like the one before.
-        far = _round_up(group.window, SEAL_TOKENS) + 4 * SEAL_TOKENS
-        return _sealing_peak(group.window, min(tokens, far), chunk_tokens)
+        return _sealing_peak(group.window, min(tokens, _repeats_from(group.window)), chunk_tokens)
     last = (tokens - 1) // SEAL_TOKENS
     # The third block has the first that seals; the fourth and every later one seal four; the last two may be cut short.
     blocks = {block for block in (0, 1, 2, 3, last - 1, last) if 0 <= block <= last}
@@ -141,9 +139,31 @@ def peak_count(group: GroupPages, tokens: int, chunk_tokens: int = SEAL_TOKENS) 
     return _most(0, tokens, chunk_tokens, [start for block in blocks for start in (block * SEAL_TOKENS, ends[block] - 1)])
 
 
-@cache
 def _sealing_peak(window: int, tokens: int, chunk_tokens: int) -> PageCount:
-    return _most(window, tokens, chunk_tokens, list(range(tokens)))
+    first_cut = max(0, tokens - chunk_tokens)  # steps that begin before it have their whole length
+    last = _most(window, tokens, chunk_tokens, list(range(first_cut, tokens)))
+    if not first_cut:
+        return last
+    whole = _whole_steps(window, chunk_tokens)[first_cut - 1]
+    return PageCount(max(whole.open, last.open), max(whole.sealed, last.sealed))
+
+
+@lru_cache(maxsize=64)
+def _whole_steps(window: int, chunk_tokens: int) -> list[PageCount]:
+    """By position, up to where blocks repeat: the most pages of each form that steps beginning there or before need."""
+    peaks: list[PageCount] = []
+    most = PageCount(0, 0)
+    for start in range(_repeats_from(window)):
+        end = min(start + chunk_tokens, (start // SEAL_TOKENS + 1) * SEAL_TOKENS)
+        count = step_count(window, start, end)
+        most = PageCount(max(most.open, count.open), max(most.sealed, count.sealed))
+        peaks.append(most)
+    return peaks
+
+
+def _repeats_from(window: int) -> int:
+    """Behind the window and two borders every block is like the one before."""
+    return _round_up(window, SEAL_TOKENS) + 4 * SEAL_TOKENS
 
 
 def _most(window: int, tokens: int, chunk_tokens: int, starts: list[int]) -> PageCount:

@@ -37,6 +37,11 @@ class PageMove:
         """Whether the extent keeps its format."""
         return self.source >> FORMAT_SHIFT == self.target >> FORMAT_SHIFT
 
+    @property
+    def seals(self) -> bool:
+        """Whether an open extent gets its sealed form; the rest is demoted or copied."""
+        return not self.is_copy and self.source >> FORMAT_SHIFT == PAGE_FORMATS["fp16"]
+
 
 _NO_MOVES = np.empty((0, 4), np.int32)
 

@@ -112,7 +112,7 @@ def test_int4_weights_stay_4_bit_in_a_plan(large_gguf: Path) -> None:
         (("--target", "orin-nano"), 1, "Did you mean 'orin-nano-"),
         (("--target", "a10", "--tier", "int5"), 1, "tiers: no 'int5'. Did you mean 'int"),
         (("--target", "a10", "--preset", "safe"), 1, "--kv-preset safe: engines for a10 can do: exact."),
-        (("--kv-budget", "1kB"), 1, "KV pool: 1000 bytes, one page of each layer group needs "),
+        (("--kv-budget", "1kB"), 1, "KV budget of 1.0 kB: one page of each layer group needs "),
         (("--target", "a10", "--kv-budget", "1GB"), 1, "--kv-budget: the caches of a tensorrt-rtx engine have a fixed length."),
         (("--target", "a10", "--preset", "best"), 2, "'best' is not one of exact, safe, balanced, tight, high, medium, low."),
         (("--target", "a10", "--context", "513"), 1, "a context of 513, the model has 512. Use --ctx-size 512"),

@@ -1,6 +1,7 @@
 #include "file_map.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -18,7 +19,7 @@ constexpr int POPULATE_READ = 22;  // MADV_POPULATE_READ, Linux 5.14; older head
 
 int FileMap::open(int fd, int64_t bytes) {
   // Room for the file behind the next border; what is left over on both sides goes back.
-  const int64_t mapped = align_up(bytes, 4096), room = mapped + HUGE_PAGE;
+  const int64_t mapped = align_up(bytes, sysconf(_SC_PAGESIZE)), room = mapped + HUGE_PAGE;
   void *start = mmap(nullptr, static_cast<size_t>(room), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (start == MAP_FAILED) return errno;
   const uintptr_t first = reinterpret_cast<uintptr_t>(start);

@@ -117,6 +117,7 @@ def test_numbers_that_are_not_numbers_are_not_written() -> None:
         (lambda m: m["limits"].update(max_sequences=0), "limits: max_sequences: 0 is outside"),
         (lambda m: m["capabilities"].update(presets=[]), "capabilities: presets: not one name at least"),
         (lambda m: m["capabilities"].update(presets=["a\nb"]), "capabilities: presets: not one name at least"),
+        (lambda m: m["capabilities"].update(presets=["exact", "bogus"]), "presets: bogus are not for heads of 16"),
         (lambda m: m["spec"]["layers"][1].update(window=-1), r"spec.layers\[1\].window: -1 is outside"),
         (lambda m: m["spec"]["layers"][1].update(window="x"), r'spec.layers\[1\].window: expected a whole number, found "x"'),
         (lambda m: m["spec"].update(layers=[]), "spec.layers: 0 is outside"),
