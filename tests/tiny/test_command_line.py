@@ -146,7 +146,7 @@ def test_the_first_word_of_bench_is_a_subcommand_or_a_package(edge: Edge, chat_p
     assert json.loads(edge.succeed("bench", "./compare", *words, cwd=tmp_path))["prompt_tokens"] == 16
     assert json.loads(edge.succeed("bench", *words, chat_package))["prompt_tokens"] == 16
     assert "edge bench compare" in edge.succeed("bench", "compare", "--help").splitlines()[0]
-    assert re.search(r"Commands:\n  compare .*\n  kernels .*\n  shape ", edge.succeed("bench", "--help"))
+    assert re.search(r"Commands:\n  compare .*\n  kernels .*\n  kv .*\n  shape ", edge.succeed("bench", "--help"))
     assert "Missing argument 'PACKAGE'. See: edge bench --help" in edge.refuse("bench", code=2)
 
 
