@@ -13,7 +13,8 @@ from engines.sources.base import Source, open_source
 pytest.importorskip("gguf", reason="needs the build extra: gguf")
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
-TOLERANCE = 2e-3  # logits reach 40; float32 sums in another order differ by 4e-4
+# Logits reach 40; float32 sums in another order differ by 4e-4, on AVX2 by 2.7e-3 in the row that test_packages_real.py names.
+TOLERANCE = 5e-3
 ROUNDED_TOLERANCE = 0.4  # K formats with their scales rounded to fp16 differ by 0.2 at most, by 0.02 rms
 
 pytestmark = [pytest.mark.real, pytest.mark.build]
