@@ -83,10 +83,11 @@ class SequencePages:
     def reusable(self) -> tuple[int, ...]:
         """Of the pages of each layer group that the next step seals, those into whose place it may put the pages that it adds:
         all that nobody else holds."""
+        if not any(sealing := self.to_seal()):  # as in most steps
+            return sealing
         sealed = sealed_end(self.length)
         return tuple(
-            sum(self._is_ours(group, index) for index in range(sealed - count, sealed))
-            for group, count in enumerate(self.to_seal())
+            sum(self._is_ours(group, index) for index in range(sealed - count, sealed)) for group, count in enumerate(sealing)
         )
 
     def step_pages(self, length: int) -> tuple[PageCount, ...]:
