@@ -19,12 +19,12 @@ from edge.errors import EdgeError, ExecutorError, RequestError
 from edge.events import Events
 from edge.executors.base import Executor
 from edge.interrupts import deferred_interrupts
+from edge.kv_budget import KvChoice, kv_pool
 from edge.load import check_fits, check_prompt, resolve_limits
 from edge.manifest import Limits
 from edge.pace import Pace
 from edge.package import Package
-from edge.pages.budget import plan_pool
-from edge.pages.fit import PoolSize, bytes_needed, cut_pool
+from edge.pages.fit import PoolSize, bytes_needed
 from edge.pages.geometry import extents_of, page_groups, pages_for, table_bytes
 from edge.pages.pool import Pool
 from edge.pages.sequence import SequencePages
@@ -96,12 +96,9 @@ class Runtime:
         settings = InferenceConfig.load() if isinstance(config, Auto) else config
         chosen = choose_preset(package, preset, settings)
         check_runs_here(package, chosen)
-        groups = page_groups(package.spec, PRESETS[chosen])
         limits = resolve_limits(package.manifest.limits, context, max_sequences, settings)
-        if isinstance(pool_bytes, Auto):
-            pool_size = plan_pool(groups, limits.max_context, max_sequences, settings)
-        else:
-            pool_size = cut_pool(groups, pool_bytes, settings.slab_bytes, settings.chunk_tokens)
+        kv = KvChoice(chosen, None if isinstance(pool_bytes, Auto) else pool_bytes)
+        pool_size = kv_pool(package.spec, kv, limits.max_context, max_sequences, settings)
         executor = NativeExecutor.open(
             package.path / "engine",
             package.spec,

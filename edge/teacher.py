@@ -15,7 +15,7 @@ import numpy as np
 from edge import contract
 from edge.executors.base import Executor, StepInput
 from edge.pages.fit import fit_pool
-from edge.pages.geometry import extents_of, page_groups, pages_for
+from edge.pages.geometry import extents_of, next_border, page_groups, pages_for
 from edge.pages.pool import Pool
 from edge.pages.sequence import SequencePages, pack_moves
 from edge.presets import PRESETS, PresetName
@@ -69,8 +69,7 @@ class Teacher:
         """First and last position of each step, the last exclusive."""
         begin = 0
         while begin < count:
-            border = (begin // contract.SEAL_TOKENS + 1) * contract.SEAL_TOKENS
-            end = min(count, border, begin + self.chunk)
+            end = min(count, next_border(begin), begin + self.chunk)
             if end > count - singly:
                 end = max(begin + 1, min(end, count - singly))
             yield begin, end

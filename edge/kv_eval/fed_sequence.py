@@ -20,7 +20,7 @@ from edge.contract import EMPTY, SEAL_TOKENS
 from edge.errors import BudgetError
 from edge.executors.base import Executor
 from edge.pages.fit import LARGEST_POOL, PoolSize, peak_extents, slab_bytes_for, slabs_for
-from edge.pages.geometry import ExtentKind, GroupPages, extents_of, page_groups, pages_for, sealed_end
+from edge.pages.geometry import ExtentKind, GroupPages, extents_of, next_border, page_groups, pages_for, sealed_end
 from edge.pages.pool import Pool
 from edge.pages.sequence import SequencePages, word_offset
 from edge.presets import PRESETS, PresetName
@@ -115,11 +115,6 @@ class FedSequence:
     def bytes_by_format(self) -> dict[str, int]:
         """Bytes of the extents that the sequence holds now, scales and minima counted."""
         return self.tokens.pages.bytes_by_format()
-
-
-def next_border(position: int) -> int:
-    """The first seal border behind `position`."""
-    return (position // SEAL_TOKENS + 1) * SEAL_TOKENS
 
 
 def spans(begin: int, end: int) -> Iterator[tuple[int, int]]:

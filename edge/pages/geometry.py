@@ -9,6 +9,7 @@ that it adds, since every layer moves before it appends.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import NamedTuple
@@ -98,6 +99,17 @@ def pages_for(tokens: int) -> int:
     return -(-tokens // PAGE_TOKENS)
 
 
+def next_border(position: int) -> int:
+    """The first seal border behind `position`."""
+    return (position // SEAL_TOKENS + 1) * SEAL_TOKENS
+
+
+def reserved_pages(added: int, to_seal: Sequence[int], reusable: Sequence[int]) -> tuple[PageCount, ...]:
+    """Pages of each layer group that a step reserves which adds so many: new ones, less the places that sealing leaves, and
+    those into which it seals."""
+    return tuple(PageCount(max(0, added - places), sealed) for sealed, places in zip(to_seal, reusable, strict=True))
+
+
 def sealed_end(position: int) -> int:
     """Pages before this one, but for the first, are read sealed by a query at `position`, where anything is sealed."""
     return max(0, position // SEAL_TOKENS - 1) * _BORDER_PAGES
@@ -154,7 +166,7 @@ def _whole_steps(window: int, chunk_tokens: int) -> list[PageCount]:
     peaks: list[PageCount] = []
     most = PageCount(0, 0)
     for start in range(_repeats_from(window)):
-        end = min(start + chunk_tokens, (start // SEAL_TOKENS + 1) * SEAL_TOKENS)
+        end = min(start + chunk_tokens, next_border(start))
         count = step_count(window, start, end)
         most = PageCount(max(most.open, count.open), max(most.sealed, count.sealed))
         peaks.append(most)
@@ -168,7 +180,7 @@ def _repeats_from(window: int) -> int:
 
 def _most(window: int, tokens: int, chunk_tokens: int, starts: list[int]) -> PageCount:
     """The most of each form over the longest steps that begin at `starts`."""
-    ends = [min(tokens, start + chunk_tokens, (start // SEAL_TOKENS + 1) * SEAL_TOKENS) for start in starts]
+    ends = [min(tokens, start + chunk_tokens, next_border(start)) for start in starts]
     counts = [step_count(window, start, end) for start, end in zip(starts, ends, strict=True)]
     return PageCount(max(count.open for count in counts), max(count.sealed for count in counts))
 

@@ -16,6 +16,7 @@ from edge.pages.geometry import (
     first_page,
     pages_for,
     peak_count,
+    reserved_pages,
     sealed_end,
     span_count,
 )
@@ -92,10 +93,7 @@ class SequencePages:
 
     def step_pages(self, length: int) -> tuple[PageCount, ...]:
         """Pages of each layer group that must be reserved for the step to `length` tokens."""
-        return tuple(
-            PageCount(max(0, self.missing(length) - reusable), sealed)
-            for sealed, reusable in zip(self.to_seal(), self.reusable(), strict=True)
-        )
+        return reserved_pages(self.missing(length), self.to_seal(), self.reusable())
 
     def missing_until(self, length: int, chunk_tokens: int) -> tuple[PageCount, ...]:
         """Pages of each layer group beyond those held that the way to `length` tokens takes at most, chunk by chunk."""

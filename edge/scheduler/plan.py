@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edge.contract import SEAL_TOKENS
-from edge.pages.geometry import PageCount, pages_for
+from edge.pages.geometry import PageCount, next_border, pages_for, reserved_pages
 from edge.scheduler.state import Chunk, Decision, GiveUp, Nothing, Preempt, RequestState, State, StepLimits, StepPlan
 
 
@@ -71,7 +70,7 @@ def _chunks(running: tuple[RequestState, ...], limits: StepLimits) -> dict[int, 
     left = limits.max_step_tokens
     chunks: dict[int, Chunk] = {}
     for request in sorted(running, key=lambda r: (r.known - r.done > 1, r.request)):
-        border = (request.done // SEAL_TOKENS + 1) * SEAL_TOKENS
+        border = next_border(request.done)
         end = min(request.known, border, request.done + min(limits.chunk_tokens, left))
         if end > request.done:
             cuts = tuple(cut for cut in request.cuts if request.done < cut <= end)
@@ -110,9 +109,5 @@ def _is_decode(chunk: Chunk) -> bool:
 
 
 def _step_pages(request: RequestState, chunk: Chunk) -> tuple[PageCount, ...]:
-    """Pages that the chunk takes in each layer group: those that it adds (the page that it begins in, if begun, is there) less
-    the places that sealing leaves, and those into which it seals."""
-    new = pages_for(chunk.end) - pages_for(chunk.start)
-    return tuple(
-        PageCount(max(0, new - reusable), sealed) for sealed, reusable in zip(request.to_seal, request.reusable, strict=True)
-    )
+    """Pages that the chunk takes in each layer group; the page that it begins in, if begun, is there."""
+    return reserved_pages(pages_for(chunk.end) - pages_for(chunk.start), request.to_seal, request.reusable)
