@@ -86,6 +86,10 @@ def test_a_missing_file_folder_or_word_is_one_line(edge: Edge, tmp_path: Path, m
     assert "Is a directory" in edge.refuse("lint", tmp_path)
     assert "FILE" in edge.refuse("lint", code=2)
     assert "gone.edge" in edge.refuse("lint", manual, "--package", tmp_path / "gone.edge")
+
+
+@pytest.mark.build
+def test_a_model_that_is_not_there_is_one_line(edge: Edge, manual: Path) -> None:
     assert "no such file, and no model" in edge.refuse("lint", manual, "--model", "nowhere")
 
 
