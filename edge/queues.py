@@ -39,6 +39,10 @@ class Queues:
             alone=bool(self._alone),
         )
 
+    def running_alone(self) -> tuple[Request, ...]:
+        """The running requests, where nobody waits."""
+        return () if self._waiting else tuple(self._running)
+
     def admit(self, count: int) -> None:
         """The first `count` waiting requests run from now on."""
         self._running += self._waiting[:count]

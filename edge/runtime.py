@@ -17,7 +17,7 @@ import numpy as np
 from edge.config import AUTO, Auto, InferenceConfig
 from edge.errors import EdgeError, ExecutorError, RequestError
 from edge.events import Events
-from edge.executors.base import Executor
+from edge.executors.base import Executor, StepOutput
 from edge.interrupts import deferred_interrupts
 from edge.kv_budget import KvChoice, kv_pool
 from edge.load import check_fits, check_prompt, resolve_limits
@@ -38,6 +38,7 @@ from edge.scheduler.state import GiveUp, Nothing, Preempt, StepLimits, StepPlan
 from edge.session import Session
 from edge.spec import ModelSpec
 from edge.stats import PoolWatch, RuntimeStats, StepCounts
+from edge.steady import Steady, find_steady
 from edge.step import pack_step
 
 _log = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ class Runtime:
         chunk = min(config.chunk_tokens, limits.max_step_tokens)
         self._step_limits = StepLimits(limits.max_step_tokens, limits.max_sequences, chunk)
         self._queues = Queues(self._step_limits)
+        self._steady: Steady | None = None  # the next step, where it is like the last
         self._events: list[TokenEvent] = []  # since the last step
         self._inboxes: dict[int, deque[TokenEvent]] = {}  # by request, of those that `events` serves
         self._numbers = 0
@@ -172,6 +174,7 @@ class Runtime:
                     pace=Pace(time.perf_counter()),
                 )
                 self._queues.add(request)
+                self._steady = None
             return request
         except BaseException:  # Ctrl-C that waited for the block to end: the caller gets no request to cancel
             self.cancel(number)
@@ -229,12 +232,19 @@ class Runtime:
         """Runs one step of the engine. The events since the last call; none while prompts are computed, or without requests."""
         with deferred_interrupts():
             started = time.perf_counter()
-            decision = self._plan()
-            if isinstance(decision, StepPlan):
+            if (steady := self._steady) is not None:
+                seconds = self._repeat(steady)
+            elif isinstance(decision := self._plan(), StepPlan):
                 seconds = self._run(decision)
-                self._counts.loop_seconds += time.perf_counter() - started - seconds
-            events, self._events = self._events, []
-            return events
+                self._steady = find_steady(self._queues.running_alone())
+            else:
+                return self._take_events()
+            self._counts.loop_seconds += time.perf_counter() - started - seconds
+            return self._take_events()
+
+    def _take_events(self) -> list[TokenEvent]:
+        events, self._events = self._events, []
+        return events
 
     def _plan(self) -> StepPlan | Nothing:
         """The next step; until there is one, whoever must gives up pages."""
@@ -270,14 +280,34 @@ class Runtime:
         self._counts.add_moves(moves)
         if (news := self._watch.news(self._pool.used_bytes)) is not None:
             _log.warning(news)
+        self._sample_all(requests, [b for b, chunk in enumerate(step_plan.chunks) if chunk.is_last], output)
+        return seconds
+
+    def _repeat(self, steady: Steady) -> float:
+        """One more step like the last. Seconds in the executor."""
+        started = time.perf_counter()
+        try:
+            output = self.executor.run(steady.advance())
+        except ExecutorError as error:
+            for request in steady.requests:
+                self._report(self._end(request, "error", error))
+            return time.perf_counter() - started
+        seconds = time.perf_counter() - started
+        steady.commit()
+        if not steady.left:
+            self._steady = None
+        self._counts.add_decode(len(steady.requests), seconds)
+        self._sample_all(steady.requests, range(len(steady.requests)), output)
+        return seconds
+
+    def _sample_all(self, requests: Sequence[Request], asking: Sequence[int], output: StepOutput) -> None:
+        """The next token of `requests[b]` for each b of `asking`, whose rows `output` has; the end of those that failed."""
         errors = output.errors()
         for b, reason in errors.items():
             self._report(self._end(requests[b], "error", reason))
-        asking = [b for b, chunk in enumerate(step_plan.chunks) if chunk.is_last]
         for b, row in zip(asking, output.logits, strict=True):
             if b not in errors:
                 self._report(self._sample(requests[b], row))
-        return seconds
 
     def _sample(self, request: Request, logits: np.ndarray) -> TokenEvent:
         """The next token of `request` from its row of logits, float32 [vocabulary]."""
@@ -304,6 +334,7 @@ class Runtime:
 
     def _end(self, request: Request, reason: FinishReason, error: EdgeError | None = None) -> TokenEvent:
         request.finish_reason = reason
+        self._steady = None
         # What an engine that failed has computed is worth nothing.
         self._queues.remove(request, keep_pages=request.sequence.is_kept and reason != "error")
         return TokenEvent(request.id, None, reason, error=error)

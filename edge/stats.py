@@ -59,6 +59,12 @@ class StepCounts:
         self.decode_tokens += decode
         self.decode_seconds += seconds * decode / tokens
 
+    def add_decode(self, tokens: int, seconds: float) -> None:
+        """A step that decoded one token of each of so many sequences."""
+        self.steps += 1
+        self.decode_tokens += tokens
+        self.decode_seconds += seconds
+
     def add_moves(self, moves: Sequence[PageMove]) -> None:
         """The page moves of a step."""
         for move in moves:

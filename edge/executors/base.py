@@ -44,7 +44,7 @@ class StepOutput:  # executors write, the loop reads
     def errors(self) -> dict[int, ExecutorError]:
         """Of the sequences whose numbers are not finite, by their place in the step."""
         reason = "the engine computes numbers that are not finite; check the package: edge verify"
-        return {b: ExecutorError(reason) for b in np.flatnonzero(self.not_finite).tolist()}
+        return {b: ExecutorError(reason) for b, flag in enumerate(self.not_finite.tolist()) if flag}
 
 
 class Executor(Protocol):

@@ -153,6 +153,18 @@ class SequencePages:
             self._free(group, self._first[group], first)
             self._first[group] = max(self._first[group], first)
 
+    def steps_inside(self) -> int:
+        """Steps of one token that change no page-table word: none is added, sealed or freed."""
+        ends = [self._end * PAGE_TOKENS]
+        for group, first in zip(self._groups, self._first, strict=True):
+            if group.window:
+                ends.append((first + 1) * PAGE_TOKENS + group.window - 2)  # the last length at which `first` is seen
+        return max(0, min(ends) - self.length)
+
+    def grow(self) -> None:
+        """Commits such a step."""
+        self.length += 1
+
     def can_rewind(self, length: int) -> bool:
         """Whether every page that a query at `length` sees still stands, in the form in which it reads it."""
         if length > self.length:
