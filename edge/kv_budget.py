@@ -106,3 +106,20 @@ def check_kv_budget(
         f"{what} needs a context of {context:,} tokens, --kv-budget {budget} holds {longest:,} at the preset {kv.preset}. "
         f"What would hold it: {', or '.join(ways)}"
     )
+
+
+def answer_cut(
+    spec: ModelSpec, kv: KvChoice, prompt_tokens: int, max_tokens: int, config: InferenceConfig, limit: int
+) -> str | None:
+    """What to say where the budget holds the prompt, and less than all of its answer; None where it holds both. `limit` is the
+    largest context of the engine."""
+    wanted = min(prompt_tokens + max_tokens - 1, limit)  # the last token of an answer is never computed
+    held = longest_in_budget(spec, kv, 1, limit, config)
+    if held >= wanted:
+        return None
+    assert kv.budget_bytes is not None, "without a budget all fits"
+    needed = budget_for(page_groups(spec, PRESETS[kv.preset]), wanted, 1, config) // _WHOLE
+    return (
+        f"--kv-budget {human_bytes(kv.budget_bytes)} has room for {held - prompt_tokens + 1:,} tokens of the answer, "
+        f"--max-tokens is {max_tokens:,}. Room for all: --kv-budget {needed}MB"
+    )

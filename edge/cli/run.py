@@ -109,8 +109,9 @@ def command(
     system = system and prompt_text(system, "--system")
     path, prompt_words = _split(words, model)
     from edge.cli.kv_figures import kv_figures
+    from edge.config import InferenceConfig
     from edge.footprint import check_prompt_budget, open_runtime, package_plan
-    from edge.kv_budget import choose_kv
+    from edge.kv_budget import answer_cut, choose_kv
     from edge.package import Package
     from edge.runnable import check_runs_here
 
@@ -126,6 +127,8 @@ def command(
     if context is None:  # one question: as much as it can need, rather than the room of a conversation
         held = check_prompt_budget(package, kv, f"the prompt of {len(ids):,} tokens", len(ids))
         context = min(len(ids) + max_tokens, held)
+        if (cut := answer_cut(package.spec, kv, len(ids), max_tokens, InferenceConfig.load(), longest)) is not None:
+            click.echo(f"edge: {cut}", err=True)
     plan = package_plan(package, kv, context=context, threads=threads)
     with open_runtime(
         package, plan, kv, ask_for=ask_for_context, threads=threads, isa=isa, ignore_budget=ignore_budget

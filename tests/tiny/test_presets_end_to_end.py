@@ -4,6 +4,7 @@ is what is allocated; what a package offers and the commands ask for."""
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -192,6 +193,16 @@ def test_plan_shows_what_each_preset_holds_in_a_budget(sealing_package: Path, ed
     largest = {preset["preset"]: preset["largest_context"] for preset in row["presets"]}
     assert row["context"] == row["largest_context"] == largest["safe"] > largest["exact"]
     assert edge.json("run", sealing_package, "--raw", "the", "-n", "9999", "--kv-budget", "800kB")["kv_pool_bytes"] <= 800_000
+
+
+def test_run_says_how_much_of_the_answer_a_budget_has_room_for(sealing_package: Path, edge: Edge) -> None:
+    words = ("run", sealing_package, "--raw", "the", "-n", "400", "--kv-budget")
+    done = edge.run(*words, "300kB")
+    assert done.returncode == 0
+    said = re.search(r"--kv-budget 300.0 kB has room for (\d+) tokens of the answer, --max-tokens is 400", done.stderr)
+    assert said and f"+ {said[1]} tokens" in done.stderr
+    enough = re.search(r"Room for all: --kv-budget (\d+MB)", done.stderr)
+    assert enough and "has room for" not in edge.run(*words, enough[1]).stderr
 
 
 def test_a_file_is_answered_inside_a_budget(sealing_package: Path, edge: Edge, tmp_path: Path) -> None:
