@@ -125,12 +125,18 @@ def _built(
     return build_package(BuildRequest(model, name, tier, target, out, verify_tokens=tokens))
 
 
+# What is made once a session and takes minutes, the slowest first: tests that share one run in the same process.
+_SLOW_FIXTURES = ("gemma3_a10_build", "smollm2_a10_build", "smollm2_wide_a10_build", "gemma3_package", "smollm2_package")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Who asks for a real model is marked `real`, so that `-m "not real"` needs no network; who asks for what only the
-    build extra can make is marked `build`."""
+    build extra can make is marked `build`. Processes side by side (pytest-xdist) share files, and what is slow to make."""
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
         if {"smollm2_gguf", "gemma3_gguf"} & fixtures:
             item.add_marker(pytest.mark.real)
         if {"tiny_gguf", "smollm2_package", "gemma3_package", "rtx"} & fixtures:
             item.add_marker(pytest.mark.build)
+        place = item.path.parent if item.path.parent.name == "install" else item.path  # one install.sh at a time
+        item.add_marker(pytest.mark.xdist_group(next((name for name in _SLOW_FIXTURES if name in fixtures), str(place))))

@@ -54,7 +54,9 @@ run_pytest() {
   mkdir -p build/reports
   rm -f "$report"
   # Not `python -m pytest`, which puts this folder first: the tests must see what was installed, native core included.
-  "$venv/bin/pytest" -q --junitxml="$report" "$@" || code=$?
+  # Slow tests stand in front, so the order stays; more processes would each make the packages that tests share.
+  "$venv/bin/pytest" -q --junitxml="$report" --numprocesses=auto --maxprocesses=4 --dist=loadgroup --no-loadscope-reorder \
+    "$@" || code=$?
   counts=$("$venv/bin/python" - "$report" <<'PYTHON'
 import sys
 import xml.etree.ElementTree as tree
