@@ -41,10 +41,11 @@ def choose_kv(package: Package, preset: PresetName | None, budget_bytes: int | N
 
 
 def kv_pool(spec: ModelSpec, kv: KvChoice, context: int, sequences: int, config: InferenceConfig) -> PoolSize:
-    """The pool for such a load: the budget, or what the context needs."""
+    """The pool for such a load: what the context needs, at most the budget."""
     groups = page_groups(spec, PRESETS[kv.preset])
-    if kv.budget_bytes is None:
-        return plan_pool(groups, context, sequences, config)
+    needed = plan_pool(groups, context, sequences, config)
+    if kv.budget_bytes is None or needed.pool_bytes <= kv.budget_bytes:
+        return needed
     return cut_pool(groups, kv.budget_bytes, config.slab_bytes, config.chunk_tokens)
 
 

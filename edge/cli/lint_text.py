@@ -16,6 +16,13 @@ from edge.units import human_bytes
 WIDTH = 80
 ZONE_MARKS = dict(zip(ZONES, "SR#=.", strict=True))
 _ROW, _ROWS = 64, 12  # marks of a line of the map; lines of it at most
+_ZONE_WORDS = {
+    "sink": "the first page, always in fp16",
+    "recent": "the last 128 to 255 tokens, in fp16",
+    "anchor": "what stands around an anchor",
+    "section": "the beginning of a section",
+    "background": "the rest",
+}
 _MARK_WORDS = {"list": "list item", "fence": "code block", "block": "block"}
 
 
@@ -55,9 +62,10 @@ def _signals(report: TextReport) -> str:
 
 def _zones(report: TextReport) -> str:
     total = len(report.zones.zones)
-    rows = [["zone", "mark", "pages", "share"]]
+    rows = [["zone", "mark", "pages", "share", "what is in it"]]
     rows += [
-        [name, ZONE_MARKS[name], str(count), f"{100 * count / total:.1f} %"] for name, count in report.zones.counts().items()
+        [name, ZONE_MARKS[name], str(count), f"{100 * count / total:.1f} %", _ZONE_WORDS[name]]
+        for name, count in report.zones.counts().items()
     ]
     return format_table(rows, right=frozenset({2, 3}))
 
@@ -104,7 +112,7 @@ def _section_row(index: int, section: Section, exact: bool) -> list[str]:
     indent = "  " * (min(section.level, DEEPEST) - 1) if section.level else ""
     title = section.title or ("(begin)" if not section.signals else "(topic break)")
     begin, end = section.tokens if exact else section.characters
-    return [str(index), f"{begin}-{end}", pages, names, indent[:8] + shown(title)]
+    return [str(index), f"{begin}-{max(begin, end - 1)}", pages, names, indent[:8] + shown(title)]
 
 
 def _memory(report: TextReport) -> str:

@@ -118,7 +118,7 @@ def _jetpack_lines(steps: tuple[JetPackStep, ...]) -> list[str]:
 
 def _presets_table(presets: tuple[PresetPlan, ...], absent: str) -> str:
     """`absent`: what is said of a preset that the engine does not offer."""
-    rows = [["preset", "KV", "bits", "pool", "largest context", ""]]
+    rows = [["preset", "KV", "bits", "pool", "largest context", "runs with"]]
     rows += [_preset_row(preset, absent) for preset in presets]
     return format_table(rows, right=frozenset({2, 3, 4}))
 
