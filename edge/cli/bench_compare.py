@@ -20,6 +20,7 @@ from edge.cli.compare_table import comparison_text
 from edge.cli.options import force_package_option, json_option, rounds_option, threads_option
 from edge.cli.progress import terminal_progress
 from edge.errors import ConfigError, EdgeError
+from edge.presets import PRESETS, PresetName
 
 if TYPE_CHECKING:
     from edge.bench.comparison import Comparison, Contender
@@ -52,6 +53,13 @@ if TYPE_CHECKING:
     help="The Python that has an engine installed, where it is not this one; may be repeated.",
 )
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw the bests into this file, as bars (needs the bench extra).")
+@click.option(
+    "--kv-preset",
+    type=click.Choice(list(PRESETS)),
+    default="exact",
+    show_default=True,
+    help="Ours with this KV preset; the others keep keys and values in fp16.",
+)
 @force_package_option()
 @json_option()
 def command(
@@ -64,6 +72,7 @@ def command(
     engines: tuple[str, ...],
     pythons: tuple[str, ...],
     plot: Path | None,
+    kv_preset: PresetName,
     force: bool,
     as_json: bool,
 ) -> int:  # fmt: skip
@@ -79,7 +88,6 @@ def command(
     from edge.bench.peers import choose_peers, read_pythons
     from edge.bench.plot import need_matplotlib, plot_comparisons
     from edge.executors.native import available_threads
-    from edge.kv_budget import choose_kv
     from edge.package import Package
     from edge.runnable import check_runs_here
 
@@ -90,7 +98,7 @@ def command(
     if gguf is not None and not gguf.is_file():
         raise ConfigError(f"--gguf {gguf}: no such file. Give the GGUF file of the model")
     opened = Package.open(package, force=force)
-    check_runs_here(opened, choose_kv(opened, None, None).preset)
+    check_runs_here(opened, kv_preset)
     for tokens in prompts:
         bench_context(tokens, decode, opened.manifest.limits.max_context)
     with terminal_progress() as progress, _scratch() as scratch:
@@ -99,16 +107,19 @@ def command(
         comparisons = []
         for tokens in prompts:
             load = {"prompt": tokens, "decode": decode, "threads": used_threads, "scratch": str(scratch)}
-            contenders = [_ours(package, load, force), *(_contender(peer, of_peers, models, opened, load) for peer in peers)]
+            contenders = [
+                _ours(package, load, kv_preset, force),
+                *(_contender(peer, of_peers, models, opened, load) for peer in peers),
+            ]
             comparisons.append(_compared(contenders, rounds, load, progress))
-    title = (
-        f"{package.name}, {used_threads} threads, best of {rounds}; edge-zero {edge.__version__} {code_commit() or ''}".strip()
-    )
+    what = f"{package.name}, KV {kv_preset}, {used_threads} threads, best of {rounds}"
+    title = f"{what}; edge-zero {edge.__version__} {code_commit() or ''}".strip()
     if plot is not None:
         plot_comparisons(comparisons, title, plot)
     if as_json:
         row = {"package": str(package), "model": str(model), "version": edge.__version__, "commit": code_commit(),
-               "threads": used_threads, "rounds": rounds, "loads": [c.as_dict() for c in comparisons]}  # fmt: skip
+               "threads": used_threads, "kv_preset": kv_preset, "rounds": rounds,
+               "loads": [c.as_dict() for c in comparisons]}  # fmt: skip
         click.echo(json.dumps(row))
     else:
         click.echo(comparison_text(comparisons, title))
@@ -174,13 +185,14 @@ def _exported(package: Package, model: Path, scratch: Path, progress: Progress) 
     return out
 
 
-def _ours(package: Path, load: Mapping[str, Any], force: bool) -> Contender:
+def _ours(package: Path, load: Mapping[str, Any], preset: PresetName, force: bool) -> Contender:
     from edge.bench.comparison import OURS, Contender
 
     # The code that this process has, whatever the current folder holds.
     root = str(Path(edge.__file__).parents[1])
     code = f"import sys; sys.path.insert(0, {root!r}); from edge.cli.main import main; main(sys.argv[1:])"
     words = ["--prompt", str(load["prompt"]), "--decode", str(load["decode"]), "--threads", str(load["threads"]), "--json"]
+    words += ["--kv-preset", preset]
     if force:
         words.append("--force")
     return Contender(OURS, (sys.executable, "-c", code, "bench", *words, "--", str(package)))

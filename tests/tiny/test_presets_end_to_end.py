@@ -176,7 +176,8 @@ def test_a_package_offers_what_its_heads_allow(sealing_package: Path, chat_packa
 
 def test_run_seals_what_it_is_asked_to_inside_its_budget(sealing_package: Path, edge: Edge) -> None:
     words = ("run", sealing_package, "--raw", "the " * 400, "--max-tokens", "4")
-    exact = edge.json(*words)
+    assert edge.json(*words)["kv_preset"] == "safe", "the default"
+    exact = edge.json(*words, "--kv-preset", "exact")
     assert (exact["kv_preset"], exact["kv_pages_sealed"], exact["kv_budget_bytes"]) == ("exact", 0, None)
     sealed = edge.json(*words, "--kv-preset", "medium", "--kv-budget", "500kB")
     assert sealed["kv_preset"] == "safe" and sealed["kv_pages_sealed"] > 0 and sealed["kv_bytes_copied"] == 0

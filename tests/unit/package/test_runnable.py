@@ -64,7 +64,7 @@ def test_what_the_runtime_asks_is_checked_before_the_machine(tmp_path: Path) -> 
     package = Package.open(write_unfinished(tmp_path / "a.edge", lambda m: m["capabilities"].update(presets=["tight"])))
     with pytest.raises(RequestError, match="the preset exact is asked for, its engine has: tight"):
         check_runs_here(package, "exact")
-    with pytest.raises(RequestError, match="the default preset is exact, the engine has neither it nor a more exact one"):
+    with pytest.raises(RequestError, match="the default preset is safe, the engine has neither it nor a more exact one"):
         choose_preset(package, AUTO, InferenceConfig.load())
     assert choose_preset(package, "tight", InferenceConfig.load()) == "tight"
 

@@ -64,7 +64,7 @@ def test_a_load_beyond_the_page_table_is_refused() -> None:
         ("slab_bytes: 2097152", "slab_bytes: 1000", "slab_bytes must be a multiple of 256"),
         ("pool_rule: fitted", "pool_rule: fited", "Did you mean 'fitted'"),
         ("pool_warn_share: 0.92", "pool_warn_share: 92", "pool_warn_share must be above 0 and at most 1"),
-        ("kv_preset: exact", "kv_preset: exakt", "kv_preset"),
+        ("kv_preset: safe", "kv_preset: save", "kv_preset"),
         ("context: 4096", "contxt: 4096", "Did you mean 'context'"),
     ],
 )
