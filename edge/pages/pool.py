@@ -31,9 +31,14 @@ class PoolCounts:
     free_bytes: int  # free slabs, and free extents in slabs in use
     slack_bytes: int  # ends of slabs that nothing has been put into
     cached_bytes: int  # of the used bytes, what only the prefix cache holds
-    high_water_bytes: int  # the most that was in use and not cached
+    high_water_bytes: int  # the most that `held_bytes` has been
     bytes_by_format: dict[str, int]  # of the used bytes
-    high_water_by_format: dict[str, int]  # of that when it was the most
+    high_water_by_format: dict[str, int]  # of those when they were the most
+
+    @property
+    def held_bytes(self) -> int:
+        """Of the used bytes, what sequences hold."""
+        return self.used_bytes - self.cached_bytes
 
 
 @dataclass(slots=True)
@@ -164,6 +169,11 @@ class Pool:
         """Of these, bytes of extents that only cuts hold."""
         return self._cached_by_format.total()
 
+    @property
+    def held_bytes(self) -> int:
+        """Of these, bytes of the other extents."""
+        return self.used_bytes - self.cached_bytes
+
     def counts(self) -> PoolCounts:
         used = self.used_bytes
         free = len(self._free_slabs) * self.size.slab_bytes + sum(size * count for size, count in self._free_extents.items())
@@ -222,11 +232,11 @@ class Pool:
             if extent.references == extent.cuts:
                 cached[extent.kind.page_format] += extent.kind.bytes
         assert +self._cached_by_format == cached, "cached bytes are off"
-        assert counts.used_bytes - counts.cached_bytes <= counts.high_water_bytes == sum(counts.high_water_by_format.values())
+        assert counts.held_bytes <= counts.high_water_bytes == sum(counts.high_water_by_format.values())
 
     def _note_high_water(self) -> None:
-        if (busy := self.used_bytes - self.cached_bytes) > self._high_water:
-            self._high_water = busy
+        if (held := self.held_bytes) > self._high_water:
+            self._high_water = held
             self._high_water_by_format = dict(self._bytes_by_format - self._cached_by_format)
 
     def _take(self, kind: ExtentKind) -> int:

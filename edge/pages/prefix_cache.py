@@ -71,11 +71,12 @@ class PrefixCache:
     """Cuts by the ids in front of them. It holds each extent of a cut by one reference, and lets cuts go one by one, the least
     recently used first, a longer one before those that it goes on from."""
 
-    def __init__(self, pool: Pool, groups: tuple[GroupPages, ...], is_on: bool = True) -> None:
+    def __init__(self, pool: Pool, is_on: bool = True) -> None:
         """Where it is not `is_on`, nothing is published; what is pinned is found all the same."""
         self.hits = 0  # sequences that began with a cut
         self.hit_tokens = 0
-        self._pool, self._groups, self._is_on = pool, groups, is_on
+        self.is_on = is_on
+        self._pool = pool
         self._root = _Node(None, b"")
         self._order: dict[_Node, None] = {}  # with a cut that may go: the first goes first
 
@@ -85,7 +86,7 @@ class PrefixCache:
 
     def publish(self, ids: Sequence[int], cut: Cut | None) -> None:
         """Keeps a cut that begins with `ids`, at least cut.length of them; its extents are in use. Nothing for None."""
-        if cut is None or not self._is_on:
+        if cut is None or not self.is_on:
             return
         *_, node = self._grow(ids, cut.length)
         if node.cut is None:

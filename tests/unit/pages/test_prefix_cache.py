@@ -35,7 +35,7 @@ class Bench:
     def __init__(self, *groups: GroupPages, pages: int = 400) -> None:
         self.groups: Groups = groups
         self.pool = Pool(PoolSize(pages * 10240, 10240))
-        self.cache = PrefixCache(self.pool, groups)
+        self.cache = PrefixCache(self.pool)
         self.live: list[SequencePages] = []
 
     def open(self) -> SequencePages:
@@ -231,7 +231,7 @@ def test_publishing_again_keeps_the_cut_that_is_there() -> None:
 
 def test_a_cache_that_is_off_keeps_nothing_and_finds_what_is_pinned() -> None:
     bench = Bench(FULL)
-    bench.cache = PrefixCache(bench.pool, bench.groups, is_on=False)
+    bench.cache = PrefixCache(bench.pool, is_on=False)
     ids = text(64)
     bench.grow(bench.open(), 64, ids, (64,))
     assert len(bench.cache) == 0 and bench.length_found(ids, 64) == 0
