@@ -31,6 +31,7 @@ class InferenceConfig:
     pool_rule: Literal["fitted", "articles"]
     pool_warn_share: float
     kv_preset: PresetName
+    prefix_cache: bool
 
     def __post_init__(self) -> None:
         if self.context < 1:

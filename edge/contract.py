@@ -110,6 +110,11 @@ def page_word(page_format: int, offset_bytes: int) -> int:
     return page_format << FORMAT_SHIFT | offset_bytes // OFFSET_UNIT
 
 
+def word_offset(word: int) -> int:
+    """Byte offset in the pool of a page-table word that is not EMPTY."""
+    return (word & OFFSET_MASK) * OFFSET_UNIT
+
+
 def can_hold(is_value: bool, page_format: str, head_dim: int) -> bool:
     """Whether K (or V) of heads of `head_dim` can be kept in `page_format`: whole words and groups. Of K there is no int2."""
     if page_format == "fp16":

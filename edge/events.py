@@ -40,6 +40,11 @@ class Events(Iterator[TokenEvent]):
             raise event.error
         return event
 
+    @property
+    def reused_tokens(self) -> int:
+        """Of the prompt, those that are not computed for it; certain when the first event has come."""
+        return self._request.reused_tokens
+
     def close(self) -> None:
         """Ends the request where it has not ended. A second time changes nothing."""
         self._leave(self._request.id)

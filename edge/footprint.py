@@ -173,14 +173,15 @@ def open_runtime(
     threads: int | None = None,
     isa: str = "auto",
     ignore_budget: bool = False,
+    config: InferenceConfig | Auto = AUTO,
 ) -> Runtime:
     """A runtime for what was planned. BudgetError, before anything is allocated, where the plan does not fit; `ask_for` as in
     `check_budget`."""
-    from edge.runtime import Runtime
+    from edge.opening import open_package
 
     if not ignore_budget:
         check_budget(plan, str(package.path), ask_for)
-    return Runtime.open(
+    return open_package(
         package,
         context=plan.context,
         max_sequences=sequences,
@@ -188,4 +189,5 @@ def open_runtime(
         pool_bytes=AUTO if kv.budget_bytes is None else kv.budget_bytes,
         preset=kv.preset,
         isa=isa,
+        config=config,
     )

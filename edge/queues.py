@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from edge.pages.prefix_cache import PrefixCache
 from edge.pages.room import Room
 from edge.request import Request, SequenceTokens
 from edge.scheduler.state import RequestState, State, StepLimits
@@ -28,7 +29,12 @@ class Queues:
         self._idle.pop(request.sequence.owner, None)
         self._waiting.append(request)
 
-    def state(self, room: Room) -> State:
+    @property
+    def is_alone(self) -> bool:
+        """Whether a request must run alone."""
+        return bool(self._alone)
+
+    def state(self, room: Room, can_evict: bool) -> State:
         """What the scheduler looks at. More waiting requests than can run at once make no difference to it."""
         holders = [request.sequence.owner for request in reversed(self._waiting) if request.sequence.pages.held()]
         return State(
@@ -36,7 +42,8 @@ class Queues:
             waiting=tuple(self._picture(request) for request in self._waiting[: self._limits.max_sequences]),
             idle=(*self._idle, *holders),
             room=room,
-            alone=bool(self._alone),
+            alone=self.is_alone,
+            can_evict=can_evict,
         )
 
     def running_alone(self) -> tuple[Request, ...]:
@@ -45,8 +52,15 @@ class Queues:
 
     def admit(self, count: int) -> None:
         """The first `count` waiting requests run from now on."""
+        for request in self._waiting[:count]:
+            request.begin()
         self._running += self._waiting[:count]
         del self._waiting[:count]
+
+    def look_again(self, prefix_cache: PrefixCache) -> bool:
+        """Waiting requests that could be admitted go on from longer cuts, where some came since they did; whether one does."""
+        count = sum(request.sequence.lengthen(prefix_cache) for request in self._waiting[: self._limits.max_sequences])
+        return count > 0
 
     def running(self, request_id: int) -> Request:
         return next(request for request in self._running if request.id == request_id)

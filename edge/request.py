@@ -7,6 +7,7 @@ from typing import Literal
 
 from edge.errors import EdgeError
 from edge.pace import Pace
+from edge.pages.prefix_cache import PrefixCache
 from edge.pages.sequence import SequencePages
 from edge.sampling import SamplingParams
 
@@ -33,14 +34,25 @@ class SequenceTokens:
     pages: SequencePages
     token_ids: list[int] = field(default_factory=list)  # known: prompt and answer; pages.length of them are computed
 
-    def restart(self, tokens: list[int]) -> None:
+    def restart(self, tokens: list[int], prefix_cache: PrefixCache) -> None:
         """Makes `tokens` the known ones and keeps the pages of those at the front that are the same, less the last token,
         whose logits are wanted. Where pages are missing for that, or stand in another form than a query there would read, it
-        goes on from an earlier point where all is there, at last from 0."""
+        goes on from an earlier point where all is there, or from a cut that the prefix cache has, at last from 0."""
         most = min(self.pages.length, len(tokens) - 1)
         same = next((i for i in range(most) if tokens[i] != self.token_ids[i]), most)
         self.pages.rewind(self.pages.rewind_point(same))
         self.token_ids = tokens
+        self.lengthen(prefix_cache)
+
+    def lengthen(self, prefix_cache: PrefixCache) -> bool:
+        """Goes on from the longest cut of the tokens, less the last, where that is more than its own pages; whether it is."""
+        cut = prefix_cache.find(self.token_ids, len(self.token_ids) - 1)
+        if cut is None or cut.length <= self.pages.length:
+            return False
+        prefix_cache.use(self.token_ids, cut)
+        self.pages.release()
+        self.pages.adopt(cut)
+        return True
 
 
 @dataclass(eq=False, slots=True)
@@ -50,14 +62,20 @@ class Request:  # the runtime writes, everyone reads
     id: int
     sequence: SequenceTokens
     prompt_tokens: int
-    reused_tokens: int  # of the prompt, those whose pages were there when it was submitted
+    reused_tokens: int  # of the prompt, those whose pages were there when it was submitted, then when it began to run
     sampling: SamplingParams  # with the seed that is used
     max_tokens: int
     stop_ids: frozenset[int]
-    cuts: tuple[int, ...]  # cut points: positions at which a turn ends, ascending
+    cuts: tuple[int, ...]  # cut points: page borders at or before the ends of turns, ascending
     pace: Pace  # from its submission
     token_ids: list[int] = field(default_factory=list)  # the answer so far, a stop id included
     finish_reason: FinishReason | None = None
+    has_begun: bool = False
+
+    def begin(self) -> None:
+        """It runs from now on, for the first time or again."""
+        if not self.has_begun:
+            self.has_begun, self.reused_tokens = True, self.sequence.pages.length
 
     def accept(self, token: int, now: float) -> None:
         """One more token of the answer."""

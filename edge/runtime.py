@@ -14,32 +14,30 @@ from types import TracebackType
 
 import numpy as np
 
-from edge.config import AUTO, Auto, InferenceConfig
+from edge.config import InferenceConfig
 from edge.errors import EdgeError, ExecutorError, RequestError
 from edge.events import Events
 from edge.executors.base import Executor, StepOutput
 from edge.interrupts import deferred_interrupts
-from edge.kv_budget import KvChoice, kv_pool
-from edge.load import check_fits, check_prompt, resolve_limits
+from edge.load import check_fits, check_prompt
 from edge.manifest import Limits
 from edge.pace import Pace
-from edge.package import Package
 from edge.pages.fit import PoolSize, bytes_needed
-from edge.pages.geometry import extents_of, page_groups, pages_for, table_bytes
+from edge.pages.geometry import page_groups, pages_for, table_bytes
 from edge.pages.pool import Pool
+from edge.pages.prefix_cache import PrefixCache, cut_border
 from edge.pages.sequence import SequencePages
 from edge.presets import PRESETS, PresetName
 from edge.queues import Queues
 from edge.request import FinishReason, Request, SequenceTokens, TokenEvent
-from edge.runnable import check_runs_here, choose_preset
 from edge.sampling import SamplingParams, logprob, sample
-from edge.scheduler.plan import plan
-from edge.scheduler.state import GiveUp, Nothing, Preempt, StepLimits, StepPlan
+from edge.scheduler.state import StepLimits, StepPlan
 from edge.session import Session
 from edge.spec import ModelSpec
 from edge.stats import PoolWatch, RuntimeStats, StepCounts
 from edge.steady import Steady, find_steady
-from edge.step import pack_step
+from edge.step_choice import StepChoice
+from edge.step_run import StepRunner
 
 _log = logging.getLogger(__name__)
 
@@ -64,6 +62,7 @@ class Runtime:
         self.preset = preset
         self._groups = page_groups(spec, PRESETS[preset])
         self._pool = Pool(pool_size)
+        self.prefix_cache = PrefixCache(self._pool, config.prefix_cache)
         chunk = min(config.chunk_tokens, limits.max_step_tokens)
         self._step_limits = StepLimits(limits.max_step_tokens, limits.max_sequences, chunk)
         self._queues = Queues(self._step_limits)
@@ -72,44 +71,10 @@ class Runtime:
         self._inboxes: dict[int, deque[TokenEvent]] = {}  # by request, of those that `events` serves
         self._numbers = 0
         needed = bytes_needed(self._groups, pool_size, limits.max_context, limits.max_sequences, chunk)
-        self._watch = PoolWatch(pool_size.pool_bytes, needed, config.pool_warn_share)
+        watch = PoolWatch(pool_size.pool_bytes, needed, config.pool_warn_share)
         self._counts = StepCounts()
-
-    @classmethod
-    def open(
-        cls,
-        package: Package,
-        *,
-        context: int | Auto = AUTO,
-        max_sequences: int = 1,
-        threads: int | Auto = AUTO,
-        pool_bytes: int | Auto = AUTO,
-        preset: PresetName | Auto = AUTO,
-        isa: str = "auto",
-        config: InferenceConfig | Auto = AUTO,
-    ) -> Runtime:
-        """A runtime over the engine of `package`. PackageError where it does not run here, RequestError where it does not take
-        such a load, BudgetError where the memory cannot be had.
-
-        `preset` AUTO: that of the configuration, or the next more exact one that the engine has; `Runtime.preset` tells.
-        """
-        from edge.executors.native import NativeExecutor, available_threads
-
-        settings = InferenceConfig.load() if isinstance(config, Auto) else config
-        chosen = choose_preset(package, preset, settings)
-        check_runs_here(package, chosen)
-        limits = resolve_limits(package.manifest.limits, context, max_sequences, settings)
-        kv = KvChoice(chosen, None if isinstance(pool_bytes, Auto) else pool_bytes)
-        pool_size = kv_pool(package.spec, kv, limits.max_context, max_sequences, settings)
-        executor = NativeExecutor.open(
-            package.path / "engine",
-            package.spec,
-            limits,
-            pool_bytes=pool_size.pool_bytes,
-            threads=available_threads() if isinstance(threads, Auto) else threads,
-            isa=isa,
-        )
-        return cls(package.spec, executor, pool_size, limits, settings, chosen)
+        self._choice = StepChoice(self._queues, self._pool, self._groups, self._step_limits, self.prefix_cache, self._counts)
+        self._runner = StepRunner(executor, self._pool, self._groups, self.prefix_cache, self._counts, watch)
 
     # --- requests ------------------------------------------------------------------------------------------------
 
@@ -122,7 +87,7 @@ class Runtime:
         cuts: Sequence[int] = (),
     ) -> Request:
         """Queues a request. RequestError for a prompt that is empty or over the context, BudgetError for one that the pool
-        could never hold. `cuts` are the positions at which turns of the prompt end."""
+        could never hold. `cuts` are positions at which a prompt may part from others that begin alike: ends of turns."""
         return self.submit_to(self._new_sequence(is_kept=False), prompt_ids, sampling, max_tokens, stop_ids, cuts)
 
     def generate(
@@ -161,7 +126,7 @@ class Runtime:
         number = self._new_number()
         try:
             with deferred_interrupts():
-                sequence.restart(tokens)
+                sequence.restart(tokens, self.prefix_cache)
                 request = Request(
                     id=number,
                     sequence=sequence,
@@ -170,7 +135,7 @@ class Runtime:
                     sampling=sampling.with_drawn_seed(),
                     max_tokens=max_tokens,
                     stop_ids=stop_ids,
-                    cuts=tuple(sorted(cuts)),
+                    cuts=tuple(sorted({cut_border(cut) for cut in cuts if 0 < cut <= len(tokens)} - {0})),
                     pace=Pace(time.perf_counter()),
                 )
                 self._queues.add(request)
@@ -204,6 +169,7 @@ class Runtime:
         """Cancels everything and gives the memory of the engine back."""
         for sequence in [*(request.sequence for request in self._queues.active()), *self._queues.idle_sequences()]:
             self.forget(sequence)
+        self.prefix_cache.clear()
         self.executor.close()
 
     def __enter__(self) -> Runtime:
@@ -220,11 +186,12 @@ class Runtime:
     @property
     def stats(self) -> RuntimeStats:
         tables = self.limits.max_sequences * table_bytes(self._groups, pages_for(self.limits.max_context))
-        return self._counts.with_memory(self._pool.counts(), tables)
+        return self._counts.with_memory(self._pool.counts(), tables, self.prefix_cache)
 
     def check(self) -> None:
-        """Asserts that every extent in use belongs to a sequence that is known here, and that the pool agrees with itself."""
-        self._pool.check(self._queues.extents())
+        """Asserts that every extent in use belongs to a sequence or a cut that is known here, and that the pool agrees with
+        itself."""
+        self._pool.check(self._queues.extents(), self.prefix_cache.extents())
 
     # --- the loop ------------------------------------------------------------------------------------------------
 
@@ -233,8 +200,12 @@ class Runtime:
         with deferred_interrupts():
             started = time.perf_counter()
             if (steady := self._steady) is not None:
-                seconds = self._repeat(steady)
-            elif isinstance(decision := self._plan(), StepPlan):
+                requests, asking = steady.requests, range(len(steady.requests))
+                ran, seconds = self._runner.repeat(steady)
+                if not steady.left:
+                    self._steady = None
+                self._sample_all(requests, asking, ran)
+            elif isinstance(decision := self._choice.next_step(), StepPlan):
                 seconds = self._run(decision)
                 self._steady = find_steady(self._queues.running_alone())
             else:
@@ -246,62 +217,21 @@ class Runtime:
         events, self._events = self._events, []
         return events
 
-    def _plan(self) -> StepPlan | Nothing:
-        """The next step; until there is one, whoever must gives up pages."""
-        while True:
-            decision = plan(self._queues.state(self._pool.room(self._groups)), self._step_limits)
-            if isinstance(decision, GiveUp):
-                self._queues.give_up(decision.owner)
-            elif isinstance(decision, Preempt):
-                self._queues.preempt(decision.request)
-                self._counts.preemptions += 1
-            else:
-                return decision
-
     def _run(self, step_plan: StepPlan) -> float:
-        """Reserve, run, commit, sample. Pages that were reserved go back if the engine fails; a sequence whose numbers are not
-        finite ends alone. Seconds in the executor."""
+        """Seconds in the executor."""
         self._queues.admit(len(step_plan.admitted))
         requests = [self._queues.running(chunk.request) for chunk in step_plan.chunks]
-        with self._pool.reserve(extents_of(self._groups, step_plan.pages)) as lease:
-            step, moves = pack_step(step_plan.chunks, [request.sequence for request in requests], lease)
-            started = time.perf_counter()
-            try:
-                output = self.executor.run(step)
-            except ExecutorError as error:
-                for request in requests:
-                    self._report(self._end(request, "error", error))
-                return time.perf_counter() - started
-            seconds = time.perf_counter() - started
-            lease.commit()
-        for b, (request, chunk) in enumerate(zip(requests, step_plan.chunks, strict=True)):
-            request.sequence.pages.commit(step.page_table[:, b], chunk.end)
-        self._counts.add_step(step_plan, requests, seconds)
-        self._counts.add_moves(moves)
-        if (news := self._watch.news(self._pool.used_bytes)) is not None:
-            _log.warning(news)
-        self._sample_all(requests, [b for b, chunk in enumerate(step_plan.chunks) if chunk.is_last], output)
+        ran, seconds = self._runner.run(step_plan, requests, publishes=not self._queues.is_alone)
+        self._sample_all(requests, [b for b, chunk in enumerate(step_plan.chunks) if chunk.is_last], ran)
         return seconds
 
-    def _repeat(self, steady: Steady) -> float:
-        """One more step like the last. Seconds in the executor."""
-        started = time.perf_counter()
-        try:
-            output = self.executor.run(steady.advance())
-        except ExecutorError as error:
-            for request in steady.requests:
-                self._report(self._end(request, "error", error))
-            return time.perf_counter() - started
-        seconds = time.perf_counter() - started
-        steady.commit()
-        if not steady.left:
-            self._steady = None
-        self._counts.add_decode(len(steady.requests), seconds)
-        self._sample_all(steady.requests, range(len(steady.requests)), output)
-        return seconds
-
-    def _sample_all(self, requests: Sequence[Request], asking: Sequence[int], output: StepOutput) -> None:
-        """The next token of `requests[b]` for each b of `asking`, whose rows `output` has; the end of those that failed."""
+    def _sample_all(self, requests: Sequence[Request], asking: Sequence[int], output: StepOutput | ExecutorError) -> None:
+        """The next token of `requests[b]` for each b of `asking`, whose rows `output` has; the end of those that failed: of all
+        where the engine did, of one whose numbers are not finite alone."""
+        if isinstance(output, ExecutorError):
+            for request in requests:
+                self._report(self._end(request, "error", output))
+            return
         errors = output.errors()
         for b, reason in errors.items():
             self._report(self._end(requests[b], "error", reason))
@@ -334,9 +264,12 @@ class Runtime:
 
     def _end(self, request: Request, reason: FinishReason, error: EdgeError | None = None) -> TokenEvent:
         request.finish_reason = reason
+        sequence = request.sequence
+        if reason in ("stop", "length") and not self._queues.is_alone and (border := cut_border(sequence.pages.length)):
+            self.prefix_cache.publish(sequence.token_ids, sequence.pages.cut(border, sequence.pages.words()))
         self._steady = None
         # What an engine that failed has computed is worth nothing.
-        self._queues.remove(request, keep_pages=request.sequence.is_kept and reason != "error")
+        self._queues.remove(request, keep_pages=sequence.is_kept and reason != "error")
         return TokenEvent(request.id, None, reason, error=error)
 
     def _report(self, event: TokenEvent) -> None:

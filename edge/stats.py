@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edge.pages.pool import PoolCounts
+from edge.pages.prefix_cache import PrefixCache
 from edge.pages.sequence import PageMove
 from edge.request import Request
 from edge.scheduler.state import StepPlan
@@ -30,6 +31,9 @@ class RuntimeStats:
     pages_sealed: int  # K and V of 32 tokens of one layer group
     bytes_moved: int  # written by page moves: sealed pages in their new form, and copies
     bytes_copied: int  # of these, pages copied as they are
+    prefix_hits: int  # sequences that began with a cut of the prefix cache
+    prefix_hit_tokens: int  # that they did not compute
+    prefix_cuts: int  # in the cache now
 
 
 @dataclass(slots=True)
@@ -74,7 +78,7 @@ class StepCounts:
             elif move.seals and not move.is_value:  # its V moves with it
                 self.pages_sealed += 1
 
-    def with_memory(self, pool: PoolCounts, table_bytes: int) -> RuntimeStats:
+    def with_memory(self, pool: PoolCounts, table_bytes: int, prefix_cache: PrefixCache) -> RuntimeStats:
         return RuntimeStats(
             pool=pool,
             table_bytes=table_bytes,
@@ -88,6 +92,9 @@ class StepCounts:
             pages_sealed=self.pages_sealed,
             bytes_moved=self.bytes_moved,
             bytes_copied=self.bytes_copied,
+            prefix_hits=prefix_cache.hits,
+            prefix_hit_tokens=prefix_cache.hit_tokens,
+            prefix_cuts=len(prefix_cache),
         )
 
 
@@ -100,10 +107,10 @@ class PoolWatch:
     share: float  # of the pool, 0 to 1; more in use is news
     _is_told: bool = False
 
-    def news(self, used_bytes: int) -> str | None:
-        """What is to be told where so much is in use."""
-        is_full = used_bytes > self.share * self.pool_bytes
+    def news(self, held_bytes: int) -> str | None:
+        """What is to be told where sequences use so much."""
+        is_full = held_bytes > self.share * self.pool_bytes
         if self._is_told or not is_full or self.pool_bytes >= self.needed_bytes:
             return None
         self._is_told = True
-        return f"pool: {100 * used_bytes / self.pool_bytes:.0f} % of {human_bytes(self.pool_bytes)} in use"
+        return f"pool: {100 * held_bytes / self.pool_bytes:.0f} % of {human_bytes(self.pool_bytes)} in use"

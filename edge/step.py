@@ -8,7 +8,7 @@ from itertools import accumulate
 import numpy as np
 
 from edge.executors.base import StepInput
-from edge.pages.pool import Lease
+from edge.pages.lease import Lease
 from edge.pages.sequence import PageMove, pack_moves
 from edge.request import SequenceTokens
 from edge.scheduler.state import Chunk

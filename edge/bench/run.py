@@ -3,13 +3,14 @@ Needs: runtime, the native core. Never: opens a package."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from edge.bench.figures import engine_figures
 from edge.bench.measure import measure
 from edge.bench.rates import measure_rates
 from edge.bench.work import decode_work, prefill_work
+from edge.config import InferenceConfig
 from edge.presets import PRESETS
 
 if TYPE_CHECKING:
@@ -26,11 +27,17 @@ class Load:
     rounds: int
 
 
+def bench_config() -> InferenceConfig:
+    """That of every runtime which is measured: each round computes its whole prompt."""
+    return replace(InferenceConfig.load(), prefix_cache=False)
+
+
 def bench_runtime(runtime: Runtime, plan: MemoryPlan, load: Load, threads: int) -> dict[str, Any]:
     """Measures `load`, closes `runtime`, measures the machine; figures as `edge bench --json` prints them."""
     from edge.executors.native import NativeExecutor
 
     executor, spec = runtime.executor, runtime.spec
+    assert not runtime.prefix_cache.is_on, "only the first round would compute its prompt"
     assert isinstance(executor, NativeExecutor), "bench opens CPU packages only"
     steps, isa = executor.plan, executor.isa
     with runtime:

@@ -92,7 +92,7 @@ def command(
     The limit is measured in the same run: the bytes that a token must read by the best bandwidth, or its operations by the rate
     of the dot products, whichever takes longer.
     """
-    from edge.bench.run import Load, bench_runtime
+    from edge.bench.run import Load, bench_config, bench_runtime
     from edge.cli.kv_figures import kv_figures
     from edge.executors.native import available_threads
     from edge.footprint import check_prompt_budget, open_runtime, package_plan
@@ -109,7 +109,16 @@ def command(
     if kv.budget_bytes is not None:
         context = min(context, check_prompt_budget(opened, kv, f"--prompt {prompt} with --decode {decode}", prompt + decode))
     plan = package_plan(opened, kv, context=context, threads=used_threads, with_text=False)
-    runtime = open_runtime(opened, plan, kv, ask_for=ask_for, threads=used_threads, isa=isa, ignore_budget=ignore_budget)
+    runtime = open_runtime(
+        opened,
+        plan,
+        kv,
+        ask_for=ask_for,
+        threads=used_threads,
+        isa=isa,
+        ignore_budget=ignore_budget,
+        config=bench_config(),
+    )
     load = time.perf_counter() - start
     figures = bench_runtime(runtime, plan, Load(prompt, decode, rounds), used_threads) | kv_figures(runtime, kv)
     show({"package": str(package), "tier": opened.manifest.tier, "load_s": load}, figures, as_json)

@@ -145,13 +145,13 @@ def _kv_choice(spec: ModelSpec, asked: PresetName | None) -> KvChoice:
 
 
 def _open(folder: Path, spec: ModelSpec, kv: KvChoice, context: int, threads: int, isa: str) -> Runtime:
-    from edge.config import InferenceConfig
+    from edge.bench.run import bench_config
     from edge.executors.native import NativeExecutor
     from edge.kv_budget import kv_pool
     from edge.load import resolve_limits
     from edge.runtime import Runtime
 
-    config = InferenceConfig.load()
+    config = bench_config()
     limits = resolve_limits(_engine_limits(spec), context, 1, config)
     pool = kv_pool(spec, kv, context, 1, config)
     executor = NativeExecutor.open(folder, spec, limits, pool_bytes=pool.pool_bytes, threads=threads, isa=isa)

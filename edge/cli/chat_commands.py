@@ -18,6 +18,7 @@ from edge.units import human_bytes
 HELP = (
     ("/set NAME VALUE", "change temperature, top-k, top-p, min-p, repeat-penalty, seed, max-tokens or system"),
     ("/show", "the settings, and how much of the context is used"),
+    ("/undo", "take the last question and its answer back"),
     ("/clear", "forget the conversation"),
     ("/save FILE", "write the conversation as JSON"),
     ("/load FILE", "go on with one that was written"),
@@ -124,6 +125,12 @@ def _shown(value: object) -> str:
     return str(value) if isinstance(value, int | float) else "random"
 
 
+def _undo(conversation: Conversation, argument: str) -> str:
+    conversation.undo()
+    turns = sum(message["role"] == "user" for message in conversation.messages)
+    return f"the last question is taken back, {turns} {'turn is' if turns == 1 else 'turns are'} left"
+
+
 def _clear(conversation: Conversation, argument: str) -> str:
     conversation.clear()
     return "the conversation is forgotten"
@@ -191,6 +198,7 @@ def _help(conversation: Conversation, argument: str) -> str:
 COMMANDS: dict[str, Callable[[Conversation, str], str]] = {
     "/set": _set,
     "/show": _show,
+    "/undo": _undo,
     "/clear": _clear,
     "/save": _save,
     "/load": _load,

@@ -147,7 +147,7 @@ def describe(figures: AnswerFigures, max_tokens: int, memory: str, *, is_stopped
         parts.append(f"{pace.decode_rate:.1f} tokens/s")
     if pace.time_to_first_token is not None:
         parts.append(f"first after {pace.time_to_first_token:.2f} s")
-    parts.append(f"prompt {figures.prompt_tokens} tokens, {figures.prompt_tokens - figures.kept_tokens} new")
+    parts.append(f"prompt {figures.prompt_tokens} tokens, {figures.prompt_tokens - figures.reused_tokens} new")
     parts.append(f"memory {memory}")
     if is_stopped:
         parts.append("stopped")

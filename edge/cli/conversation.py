@@ -25,6 +25,10 @@ Message = dict[str, str]  # role, content
 class AnswerEvents(Iterator["TokenEvent"], Protocol):
     """Tokens of one answer as they come (edge.events.Events)."""
 
+    @property
+    def reused_tokens(self) -> int:
+        """Of the prompt, those that were not computed for it; certain when the first token has come."""
+
     def close(self) -> None:
         """Cancels the request where it has not ended."""
 
@@ -33,9 +37,9 @@ class ChatEngine(Protocol):
     """What a chat needs of an engine: one sequence whose computed front is used again (edge.session.Session)."""
 
     def generate(
-        self, prompt_ids: list[int], sampling: SamplingParams, max_tokens: int, stop_ids: frozenset[int]
+        self, prompt_ids: list[int], sampling: SamplingParams, max_tokens: int, stop_ids: frozenset[int], cuts: list[int]
     ) -> AnswerEvents:
-        """Tokens of one answer."""
+        """Tokens of one answer. At `cuts` other chats may part from this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +57,8 @@ class AnswerFigures:
     """How one answer went."""
 
     prompt_tokens: int
-    kept_tokens: int  # of the prompt, those that were in front of the answer before
     pace: Pace  # from the question
+    reused_tokens: int = 0  # of the prompt, those that were not computed for this answer
     finish_reason: FinishReason | None = None
 
 
@@ -85,6 +89,7 @@ class Conversation:
         self.messages: list[Message] = []  # without the system message of the settings
         self.figures: AnswerFigures | None = None  # of the last answer
         self._computed = _Computed((), "")
+        self._earlier: list[_Computed] = []  # as it was in front of each turn that was said here
 
     def check_length(self, text_bytes: int) -> None:
         """RequestError where a text of so many bytes fits in no chat of this context, however it is cut into tokens."""
@@ -97,6 +102,16 @@ class Conversation:
     def replace_messages(self, messages: list[Message]) -> None:
         """Goes on from another history."""
         self.messages, self._computed = messages, _Computed((), "")
+        self._earlier = []
+
+    def undo(self) -> None:
+        """Takes the last question back, and its answer. RequestError where there is none."""
+        places = [place for place, message in enumerate(self.messages) if message["role"] == "user"]
+        if not places:
+            raise RequestError("nobody has asked anything yet, so there is nothing to take back")
+        self.messages = self.messages[: places[-1]]
+        # Of a chat that was loaded no ids are known.
+        self._computed = self._earlier.pop() if self._earlier else _Computed((), "")
 
     def used_tokens(self) -> int:
         """Tokens of the context that the turns so far take."""
@@ -118,18 +133,18 @@ class Conversation:
                 f"/clear it, or start with a larger --ctx-size or --kv-budget"
             )
         max_tokens = min(self.settings.max_tokens, self.context - len(ids))
-        kept = len(self._computed.ids) if tuple(ids[: len(self._computed.ids)]) == self._computed.ids else 0
-        self.figures = figures = AnswerFigures(len(ids), kept, Pace(time.perf_counter()))
-        return self._answer(message, rendered, ids, max_tokens, figures)
+        cuts = self._cuts(message, ids)
+        self.figures = figures = AnswerFigures(len(ids), Pace(time.perf_counter()))
+        return self._answer(message, rendered, ids, cuts, max_tokens, figures)
 
     def _answer(
-        self, message: Message, rendered: str, ids: list[int], max_tokens: int, figures: AnswerFigures
+        self, message: Message, rendered: str, ids: list[int], cuts: list[int], max_tokens: int, figures: AnswerFigures
     ) -> Generator[str, None, None]:
         stop_ids = self._tokenizer.eos_ids
         stream = self._tokenizer.stream()
         said: list[str] = []
         answer_ids: list[int] = []
-        events = self._engine.generate(ids, self.settings.sampling, max_tokens, stop_ids)
+        events = self._engine.generate(ids, self.settings.sampling, max_tokens, stop_ids, cuts)
         try:
             for event in events:
                 figures.finish_reason = event.finish_reason
@@ -147,10 +162,23 @@ class Conversation:
             # Also where Ctrl-C or an error of the engine ends it: what the user has read belongs to the chat.
             with deferred_interrupts():
                 events.close()  # cancels the request where it has not ended
+                figures.reused_tokens = events.reused_tokens
                 if answer_ids or figures.finish_reason in ("stop", "length"):
                     answer = self._tokenizer.decode(answer_ids)
                     self.messages += [message, {"role": "assistant", "content": answer}]
+                    self._earlier.append(self._computed)
                     self._computed = _Computed((*ids, *answer_ids), rendered + answer)
+
+    def _cuts(self, message: Message, ids: list[int]) -> list[int]:
+        """Where turns end: behind each token that ends an answer, which templates write behind every turn. Where the first
+        question begins as well: what the settings put in front of it may be in its turn."""
+        cuts = [place + 1 for place, token in enumerate(ids) if token in self._tokenizer.eos_ids]
+        if not self.messages and (self.settings.system or self.settings.document):
+            other = with_document(self.settings.document, "?") if self.settings.document else "?"
+            others = self._prompt([message | {"content": other}])[1]
+            alike = next((i for i, (a, b) in enumerate(zip(ids, others, strict=False)) if a != b), min(len(ids), len(others)))
+            cuts.append(alike)
+        return cuts
 
     def _prompt(self, messages: list[Message]) -> tuple[str, list[int]]:
         """The rendered chat and its ids; those of the last turn stand in front where the text begins with theirs."""

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
 
 def kv_figures(runtime: Runtime, kv: KvChoice) -> dict[str, Any]:
-    """Preset, bytes of the pool, the most that was in use and in which formats, and what was sealed and copied so far."""
+    """Preset, bytes of the pool, the most that was in use and in which formats, what was sealed and copied so far, and
+    what the prefix cache holds and gave."""
     stats = runtime.stats
     return {
         "kv_preset": runtime.preset,
@@ -22,4 +23,8 @@ def kv_figures(runtime: Runtime, kv: KvChoice) -> dict[str, Any]:
         "kv_pages_sealed": stats.pages_sealed,
         "kv_bytes_moved": stats.bytes_moved,
         "kv_bytes_copied": stats.bytes_copied,
+        "kv_cached_bytes": stats.pool.cached_bytes,
+        "kv_prefix_hits": stats.prefix_hits,
+        "kv_prefix_hit_tokens": stats.prefix_hit_tokens,
+        "kv_prefix_cuts": stats.prefix_cuts,
     }

@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 
 from edge.config import InferenceConfig
-from edge.contract import EMPTY, SEAL_TOKENS
+from edge.contract import EMPTY, SEAL_TOKENS, word_offset
 from edge.errors import BudgetError
 from edge.executors.base import Executor
 from edge.pages.fit import LARGEST_POOL, PoolSize, peak_extents, slab_bytes_for, slabs_for
 from edge.pages.geometry import ExtentKind, GroupPages, extents_of, next_border, page_groups, pages_for, sealed_end
 from edge.pages.pool import Pool
-from edge.pages.sequence import SequencePages, word_offset
+from edge.pages.sequence import SequencePages
 from edge.presets import PRESETS, PresetName
 from edge.request import SequenceTokens
 from edge.scheduler.state import Chunk

@@ -1,18 +1,25 @@
-"""KV extents, free and in use. Owns: slabs, offsets, reference counts. Needs: geometry. Never: tensors, sequences."""
+"""KV extents, free and in use. Owns: slabs, offsets, reference counts. Needs: geometry. Never: tensors, sequences.
+
+Sequences hold extents, and cuts of the prefix cache do. What only cuts hold is cached: it is in use, and goes when somebody
+needs the room.
+"""
 
 from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
 from collections import Counter
-from dataclasses import dataclass, field
-from types import TracebackType
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from edge.contract import OFFSET_UNIT
 from edge.errors import BudgetError
 from edge.pages.fit import LARGEST_POOL, PoolSize
 from edge.pages.geometry import ExtentKind, GroupPages
+from edge.pages.lease import Lease
 from edge.pages.room import Room, slabs_missing
+
+NO_CUTS: Counter[int] = Counter()
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +30,15 @@ class PoolCounts:
     used_bytes: int  # in extents that somebody holds
     free_bytes: int  # free slabs, and free extents in slabs in use
     slack_bytes: int  # ends of slabs that nothing has been put into
-    high_water_bytes: int  # the most that `used_bytes` has been
+    cached_bytes: int  # of the used bytes, what only the prefix cache holds
+    high_water_bytes: int  # the most that `held_bytes` has been
     bytes_by_format: dict[str, int]  # of the used bytes
     high_water_by_format: dict[str, int]  # of those when they were the most
+
+    @property
+    def held_bytes(self) -> int:
+        """Of the used bytes, what sequences hold."""
+        return self.used_bytes - self.cached_bytes
 
 
 @dataclass(slots=True)
@@ -43,45 +56,7 @@ class _Extent:
     kind: ExtentKind
     piece: _Piece
     references: int = 1
-
-
-@dataclass(slots=True)
-class Lease:
-    """Extents that were reserved and belong to nobody yet. Leaving the `with` block gives back what is not committed."""
-
-    _pool: Pool
-    _waiting: dict[ExtentKind, list[int]]  # not taken yet
-    _taken: list[int] = field(default_factory=list)
-    _open: bool = True
-
-    def take(self, kind: ExtentKind) -> int:
-        """Offset of one of the reserved extents of this kind."""
-        assert self._open and self._waiting.get(kind), f"no {kind} left in this lease"
-        offset = self._waiting[kind].pop()
-        self._taken.append(offset)
-        return offset
-
-    def commit(self) -> None:
-        """The taken extents stay with whoever took them; what was reserved beyond that goes back."""
-        assert self._open
-        self._taken.clear()
-        self._close()
-
-    def __enter__(self) -> Lease:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._open:
-            self._close()
-
-    def _close(self) -> None:
-        self._open = False
-        for offset in self._taken:
-            self._pool.release(offset)
-        for offsets in self._waiting.values():
-            for offset in offsets:
-                self._pool.release(offset)
-        self._waiting.clear()
+    cuts: int = 0  # of these, cuts of the prefix cache
 
 
 class Pool:
@@ -101,6 +76,7 @@ class Pool:
         self._free_extents: Counter[int] = Counter()  # extent bytes: free extents in pieces of that size
         self._extents: dict[int, _Extent] = {}  # by offset, those in use
         self._bytes_by_format: Counter[str] = Counter()
+        self._cached_by_format: Counter[str] = Counter()  # of these, what only cuts hold
         self._high_water = 0
         self._high_water_by_format: dict[str, int] = {}
 
@@ -117,21 +93,53 @@ class Pool:
         # The largest first, as `slabs_missing` counts: smaller ones find room in the ends.
         kinds = sorted((kind for kind, count in extents.items() if count), key=lambda kind: -kind.bytes)
         waiting = {kind: [self._take(kind) for _ in range(extents[kind])][::-1] for kind in kinds}
-        if self.used_bytes > self._high_water:
-            self._high_water = self.used_bytes
-            self._high_water_by_format = dict(+self._bytes_by_format)
+        self._note_high_water()
         return Lease(self, waiting)
 
-    def share(self, offset: int) -> None:
-        """One more holder of the extent at `offset`."""
-        self._extents[offset].references += 1
+    def share(self, offsets: Iterable[int]) -> None:
+        """One more sequence that holds the extents at `offsets`."""
+        for offset in offsets:
+            extent = self._extents[offset]
+            if extent.references == extent.cuts:
+                self._cached_by_format[extent.kind.page_format] -= extent.kind.bytes
+            extent.references += 1
+        self._note_high_water()
 
     def release(self, offset: int) -> None:
-        """One holder fewer; the last one frees the extent, and the slab too when it was its last extent."""
+        """One sequence fewer; the last holder frees the extent, and the slab too when it was its last extent."""
         extent = self._extents[offset]
         extent.references -= 1
-        if extent.references:
+        if extent.references > extent.cuts:
             return
+        if extent.references:
+            self._cached_by_format[extent.kind.page_format] += extent.kind.bytes
+            return
+        self._free(offset, extent)
+
+    def keep(self, offsets: Iterable[int]) -> None:
+        """One more cut that holds the extents at `offsets`; a sequence or another cut holds each of them."""
+        for offset in offsets:
+            extent = self._extents[offset]
+            extent.references += 1
+            extent.cuts += 1
+
+    def let_go(self, offsets: Iterable[int]) -> None:
+        """One cut fewer, which called `keep`."""
+        for offset in offsets:
+            extent = self._extents[offset]
+            assert extent.cuts, "no cut holds this extent"
+            extent.references -= 1
+            extent.cuts -= 1
+            if not extent.references:
+                self._cached_by_format[extent.kind.page_format] -= extent.kind.bytes
+                self._free(offset, extent)
+
+    def is_cached(self, offset: int) -> bool:
+        """Whether cuts hold the extent and nobody else."""
+        extent = self._extents[offset]
+        return extent.references == extent.cuts
+
+    def _free(self, offset: int, extent: _Extent) -> None:
         del self._extents[offset]
         piece = extent.piece
         self._bytes_by_format[extent.kind.page_format] -= piece.extent_bytes
@@ -156,6 +164,16 @@ class Pool:
         """Bytes of extents that somebody holds, leases included."""
         return self._bytes_by_format.total()
 
+    @property
+    def cached_bytes(self) -> int:
+        """Of these, bytes of extents that only cuts hold."""
+        return self._cached_by_format.total()
+
+    @property
+    def held_bytes(self) -> int:
+        """Of these, bytes of the other extents."""
+        return self.used_bytes - self.cached_bytes
+
     def counts(self) -> PoolCounts:
         used = self.used_bytes
         free = len(self._free_slabs) * self.size.slab_bytes + sum(size * count for size, count in self._free_extents.items())
@@ -164,17 +182,19 @@ class Pool:
             used_bytes=used,
             free_bytes=free,
             slack_bytes=sum(self._end_bytes()),
+            cached_bytes=self.cached_bytes,
             high_water_bytes=self._high_water,
             bytes_by_format=dict(+self._bytes_by_format),
             high_water_by_format=dict(self._high_water_by_format),
         )
 
-    def check(self, held: Counter[int]) -> None:
+    def check(self, held: Counter[int], cuts: Counter[int] = NO_CUTS) -> None:
         """Asserts that slabs, extents, lists and counts tell the same story, and that the extents in use are those that their
-        holders know of: `held` is offset -> holders."""
-        assert {offset: extent.references for offset, extent in self._extents.items()} == held, (
+        holders know of: `held` is offset -> sequences, `cuts` offset -> cuts."""
+        assert {offset: extent.references for offset, extent in self._extents.items()} == held + cuts, (
             "an extent nobody knows, or lost"
         )
+        assert {offset: extent.cuts for offset, extent in self._extents.items() if extent.cuts} == cuts, "cuts are off"
         count = self.size.pool_bytes // self.size.slab_bytes
         assert sorted([*self._free_slabs, *self._slabs]) == list(range(count)), "a slab is lost or double"
         free_extents: Counter[int] = Counter()
@@ -207,7 +227,17 @@ class Pool:
         for extent in self._extents.values():
             by_format[extent.kind.page_format] += extent.kind.bytes
         assert counts.bytes_by_format == by_format, "bytes of a format are off"
-        assert counts.used_bytes <= counts.high_water_bytes == sum(counts.high_water_by_format.values())
+        cached: Counter[str] = Counter()
+        for extent in self._extents.values():
+            if extent.references == extent.cuts:
+                cached[extent.kind.page_format] += extent.kind.bytes
+        assert +self._cached_by_format == cached, "cached bytes are off"
+        assert counts.held_bytes <= counts.high_water_bytes == sum(counts.high_water_by_format.values())
+
+    def _note_high_water(self) -> None:
+        if (held := self.held_bytes) > self._high_water:
+            self._high_water = held
+            self._high_water_by_format = dict(self._bytes_by_format - self._cached_by_format)
 
     def _take(self, kind: ExtentKind) -> int:
         size = kind.bytes

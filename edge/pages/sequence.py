@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edge.contract import EMPTY, FORMAT_SHIFT, OFFSET_MASK, OFFSET_UNIT, PAGE_FORMATS, PAGE_TOKENS, page_word
+from edge.contract import EMPTY, FORMAT_SHIFT, PAGE_FORMATS, PAGE_TOKENS, page_word, word_offset
 from edge.pages.geometry import (
     ExtentKind,
     GroupPages,
@@ -20,7 +20,9 @@ from edge.pages.geometry import (
     sealed_end,
     span_count,
 )
-from edge.pages.pool import Lease, Pool
+from edge.pages.lease import Lease
+from edge.pages.pool import Pool
+from edge.pages.prefix_cache import Cut, cut_border, cut_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +47,6 @@ class PageMove:
 
 
 _NO_MOVES = np.empty((0, 4), np.int32)
-
-
-def word_offset(word: int) -> int:
-    """Byte offset in the pool of a page-table word."""
-    return (word & OFFSET_MASK) * OFFSET_UNIT
 
 
 class SequencePages:
@@ -165,9 +162,28 @@ class SequencePages:
         """Commits such a step."""
         self.length += 1
 
+    def cut(self, length: int, words: np.ndarray) -> Cut | None:
+        """The state at `length`, which is at a page border. `words` are those of now, or those that `place` gave and that are
+        committed next, for a `length` that this step reaches. None where a page that a query there reads is gone or stands in
+        another form."""
+        sealed = max(self._sealed, sealed_end(self.length)) if length > self.length else self._sealed
+        return cut_of(self._groups, words, length, sealed if self._seals else 0)
+
+    def adopt(self, cut: Cut) -> None:
+        """Begins with a cut, whose extents it shares; it must hold nothing."""
+        assert self.length == 0 and not self.held()
+        self._pool.share(cut.offsets())
+        self.length, self._end, self._sealed = cut.length, cut.length // PAGE_TOKENS, cut.sealed
+        self._words[:, : self._end] = cut.words
+        self._first = [first_page(group.window, cut.length) for group in self._groups]
+
     def can_rewind(self, length: int) -> bool:
-        """Whether every page that a query at `length` sees still stands, in the form in which it reads it."""
+        """Whether every page that a query at `length` sees still stands, in the form in which it reads it, and the page that is
+        then written to is nobody else's."""
         if length > self.length:
+            return False
+        begun = length // PAGE_TOKENS
+        if length % PAGE_TOKENS and not all(self._is_ours(group, begun) for group in range(len(self._groups))):
             return False
         for group, first in zip(self._groups, self._first, strict=True):
             seen = first_page(group.window, length)
@@ -179,8 +195,9 @@ class SequencePages:
     def rewind_point(self, length: int) -> int:
         """The last length up to this one that `rewind` takes."""
         # Behind `length` the block in front of the last border is sealed, or pages behind a window are freed; the first page
-        # is never sealed.
-        return next((point for point in (length, min(length, PAGE_TOKENS)) if self.can_rewind(point)), 0)
+        # is never sealed. A page that a cut holds is not written to.
+        points = (length, cut_border(length), min(length, PAGE_TOKENS))
+        return next((point for point in points if self.can_rewind(point)), 0)
 
     def rewind(self, length: int) -> None:
         """Forgets the tokens from `length` on and frees the pages wholly behind it."""

@@ -1,7 +1,8 @@
 """Continuous batching as a pure function. Owns: the rules of order. Needs: state. Never: changes anything, reads a clock.
 
 Decode tokens come first, then chunks of prompts, oldest request first, up to the tokens of a step. Requests are admitted in
-order of arrival, so nobody starves: the oldest always runs, and when the pool is full it is the youngest that gives way.
+order of arrival, so nobody starves: the oldest always runs. When the pool is full, cuts of the prefix cache go first, then
+pages of idle sessions, and then it is the youngest that gives way.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edge.pages.geometry import PageCount, next_border, pages_for, reserved_pages
-from edge.scheduler.state import Chunk, Decision, GiveUp, Nothing, Preempt, RequestState, State, StepLimits, StepPlan
+from edge.scheduler.state import Chunk, Decision, Evict, GiveUp, Nothing, Preempt, RequestState, State, StepLimits, StepPlan
 
 
 def plan(state: State, limits: StepLimits) -> Decision:
@@ -17,7 +18,7 @@ def plan(state: State, limits: StepLimits) -> Decision:
     if not state.running and not state.waiting:
         return Nothing()
     admitted = _admit(state, limits)
-    if isinstance(admitted, GiveUp):
+    if not isinstance(admitted, tuple):
         return admitted
     running = state.running + admitted
     wanted = _chunks(running, limits)
@@ -31,7 +32,7 @@ def plan(state: State, limits: StepLimits) -> Decision:
     )
 
 
-def _admit(state: State, limits: StepLimits) -> tuple[RequestState, ...] | GiveUp:
+def _admit(state: State, limits: StepLimits) -> tuple[RequestState, ...] | Evict | GiveUp:
     """Waiting requests that may start: all tokens known of them and of the running ones must find room. To ask for the next
     step only would admit requests that are preempted before their prompt is done."""
     if not state.waiting:
@@ -46,6 +47,8 @@ def _admit(state: State, limits: StepLimits) -> tuple[RequestState, ...] | GiveU
         admitted.append(request)
     if admitted or not places:
         return tuple(admitted)
+    if state.can_evict:
+        return Evict()
     # The head of the queue does not fit: whoever holds pages without computing gives them up, one after the other.
     head = state.waiting[0].owner
     others = [owner for owner in state.idle if owner != head]
@@ -81,7 +84,7 @@ def _chunks(running: tuple[RequestState, ...], limits: StepLimits) -> dict[int, 
 
 def _fit(
     state: State, running: tuple[RequestState, ...], wanted: dict[int, Chunk]
-) -> tuple[tuple[RequestState, Chunk], ...] | GiveUp | Preempt:
+) -> tuple[tuple[RequestState, Chunk], ...] | Evict | GiveUp | Preempt:
     """The chunks whose pages are there, each with its request, oldest first."""
     fitting: list[tuple[RequestState, Chunk]] = []
     pages = (PageCount(0, 0),) * len(state.room.groups)
@@ -93,6 +96,8 @@ def _fit(
         if state.room.holds(needed):
             pages = needed
             fitting.append((request, chunk))
+        elif state.can_evict:
+            return Evict()
         elif state.idle:
             return GiveUp(state.idle[0])
         elif request is running[-1] and fitting:

@@ -42,6 +42,7 @@ class State:  # the loop writes, plan() reads
     idle: tuple[int, ...]  # owners of pages that nobody computes with, in the order in which they are to be given up
     room: Room
     alone: bool  # the oldest runs alone: it was preempted though nothing else ran (see plan)
+    can_evict: bool  # the prefix cache holds pages that nobody else does
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,11 @@ class StepPlan:  # plan() writes, the loop reads
 
 
 @dataclass(frozen=True, slots=True)
+class Evict:  # plan() writes, the loop reads
+    """Let one cut of the prefix cache go, then plan again."""
+
+
+@dataclass(frozen=True, slots=True)
 class GiveUp:  # plan() writes, the loop reads
     """Free the pages of this idle owner, then plan again."""
 
@@ -83,4 +89,4 @@ class Nothing:  # plan() writes, the loop reads
     """No request runs or waits."""
 
 
-Decision = StepPlan | GiveUp | Preempt | Nothing
+Decision = StepPlan | Evict | GiveUp | Preempt | Nothing

@@ -100,16 +100,16 @@ def test_every_instruction_set_computes_the_same_bits(smollm2_package: Path) -> 
 
 
 def test_a_greedy_answer_is_the_same_alone_batched_and_cut(smollm2_package: Path) -> None:
-    from edge.runtime import Runtime
+    from edge.opening import open_package
     from edge.sampling import SamplingParams
 
     opened = Package.open(smollm2_package)
     prompts = [list(range(500, 500 + n)) for n in (3, 150, 40)]
     alone = []
     for prompt in prompts:
-        with Runtime.open(opened, context=256) as runtime:
+        with open_package(opened, context=256) as runtime:
             alone.append([event.token_id for event in runtime.generate(prompt, SamplingParams(), 12)])
-    with Runtime.open(opened, context=256, max_sequences=3) as runtime:
+    with open_package(opened, context=256, max_sequences=3) as runtime:
         requests = [runtime.submit(prompt, SamplingParams(), 12) for prompt in prompts]
         while runtime.has_work:
             runtime.step()

@@ -104,7 +104,7 @@ def test_a_request_that_is_not_finite_ends_alone_and_answers_beside_it_are_those
         assert [request.token_ids for request in (first, *others)] == answers
         assert [event.request_id for event in errors] == [broken.id] and broken.token_ids == []
         assert "not finite" in str(errors[0].error)
-        assert together.stats.pool.used_bytes == 0
+        assert together.stats.pool.held_bytes == 0
 
 
 def copied(built: Built, folder: Path) -> Built:

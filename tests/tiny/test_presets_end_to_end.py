@@ -123,9 +123,9 @@ def test_a_turn_goes_on_from_the_pages_of_the_last_one(build: BuildOf, preset: P
             assert [(event.token_id, event.logprob) for event in events] == alone(built, preset, talk)
             talk = [*talk, *(event.token_id for event in events if event.token_id is not None), *prompt(built, 30, turn + 1)]
             runtime.check()
-        changed = [*talk[:200], *prompt(built, 100, 9)]  # behind the border: from its first page on, or from 200
+        changed = [*talk[:200], *prompt(built, 100, 9)]  # behind the border: from its first page on, or from that of 200
         request = session.submit(changed, ASKED, TOKENS)
-        assert request.reused_tokens == (200 if preset == "exact" else 32)
+        assert request.reused_tokens == (192 if preset == "exact" else 32)
         came = [(event.token_id, event.logprob) for event in runtime.events(request)]
         assert came == alone(built, preset, changed)
 
@@ -140,7 +140,7 @@ def test_the_account_is_what_is_allocated(build: BuildOf, preset: PresetName) ->
         executor = runtime.executor
         assert isinstance(executor, NativeExecutor) and len(executor._pool) == pool.pool_bytes
         assert pool.used_bytes + pool.free_bytes + pool.slack_bytes == pool.pool_bytes
-        assert sum(pool.bytes_by_format.values()) == pool.used_bytes <= pool.high_water_bytes
+        assert sum(pool.bytes_by_format.values()) == pool.used_bytes and pool.held_bytes <= pool.high_water_bytes
         formats = {"fp16", PRESETS[preset].key_format, PRESETS[preset].value_format}
         assert set(pool.bytes_by_format) == formats
         assert (stats.pages_sealed > 0) == (preset != "exact") == (stats.bytes_moved > 0) and stats.bytes_copied == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,17 +27,27 @@ class FakeEngine:
     delay_s: float = 0.0
     prompts: list[list[int]] = field(default_factory=list)
     requests: list[tuple[SamplingParams, int]] = field(default_factory=list)
+    cuts: list[list[int]] = field(default_factory=list)
+    computed: list[int] = field(default_factory=list)  # of the last request
     cancelled: int = 0
 
     def generate(
-        self, prompt_ids: list[int], sampling: SamplingParams, max_tokens: int, stop_ids: frozenset[int]
-    ) -> Generator[TokenEvent, None, None]:
+        self, prompt_ids: list[int], sampling: SamplingParams, max_tokens: int, stop_ids: frozenset[int], cuts: list[int]
+    ) -> FakeEvents:
         self.prompts.append(list(prompt_ids))
         self.requests.append((sampling, max_tokens))
+        self.cuts.append(list(cuts))
+        reused = next(
+            (i for i, (a, b) in enumerate(zip(prompt_ids, self.computed, strict=False)) if a != b), len(self.computed)
+        )
+        return FakeEvents(self._tokens(max_tokens, stop_ids), reused)
+
+    def _tokens(self, max_tokens: int, stop_ids: frozenset[int]) -> Generator[TokenEvent, None, None]:
         answer = self.answers.pop(0)
         if isinstance(answer, EdgeError):
             raise answer
         ids = [*self.tokenizer.encode(answer, specials=False), END] if isinstance(answer, str) else answer
+        self.computed = list(self.prompts[-1])
         try:
             for place, token in enumerate(ids, 1):
                 time.sleep(self.delay_s)
@@ -45,9 +55,22 @@ class FakeEngine:
                 yield TokenEvent(1, token, reason)
                 if reason:
                     return
+                self.computed.append(token)
         except GeneratorExit:
             self.cancelled += 1
             raise
+
+
+@dataclass
+class FakeEvents(Iterator[TokenEvent]):
+    tokens: Generator[TokenEvent, None, None]
+    reused_tokens: int
+
+    def __next__(self) -> TokenEvent:
+        return next(self.tokens)
+
+    def close(self) -> None:
+        self.tokens.close()
 
 
 def open_conversation(folder: Path, engine: FakeEngine, context: int = 2048, **settings: object) -> Conversation:

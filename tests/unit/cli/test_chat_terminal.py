@@ -253,7 +253,7 @@ def test_a_pipe_is_read_no_further_than_an_entry_may_be_long(data: bytes) -> Non
 
 
 def test_figures_leave_out_what_was_not_measured() -> None:
-    figures = AnswerFigures(prompt_tokens=10, kept_tokens=4, pace=Pace(1.0))
+    figures = AnswerFigures(prompt_tokens=10, pace=Pace(1.0), reused_tokens=4)
     memory = planned_and_used(9_000_000, None)
     assert describe(figures, 9, memory, is_stopped=True) == (
         "[0 tokens | prompt 10 tokens, 6 new | memory planned 9.0 MB | stopped]"

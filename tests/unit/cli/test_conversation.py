@@ -39,7 +39,7 @@ def test_an_answer_is_streamed_and_kept(folder: Path, tokenizer: Tokenizer) -> N
     ]
     figures = conversation.figures
     assert figures is not None
-    assert (figures.finish_reason, figures.kept_tokens) == ("stop", 0)
+    assert (figures.finish_reason, figures.reused_tokens) == ("stop", 0)
     assert figures.pace.tokens == len(tokenizer.encode("Hello 日 <|im_end|>!", specials=False)) + 1
 
 
@@ -56,7 +56,7 @@ def test_the_next_prompt_only_appends_even_where_the_model_chose_other_tokens(fo
         "the world<|im_end|>\n<|im_start|>user\ntwo<|im_end|>\n<|im_start|>assistant\n"
     )
     assert conversation.figures is not None
-    assert conversation.figures.kept_tokens == len(second) + 1
+    assert conversation.figures.reused_tokens == len(second) + 1
 
 
 def test_an_answer_cut_in_the_middle_of_a_character_goes_on_well(folder: Path, tokenizer: Tokenizer) -> None:
@@ -141,6 +141,44 @@ def test_messages_become_nfc_and_empty_ones_are_refused(folder: Path, tokenizer:
     assert conversation.messages[0]["content"] == "\xe9"
     with pytest.raises(RequestError, match="the message is empty"):
         ask(conversation, "")
+
+
+def test_turns_end_at_cuts_and_so_does_what_the_settings_put_in_front(folder: Path, tokenizer: Tokenizer) -> None:
+    engine = FakeEngine(tokenizer, ["a", "b", "c"])
+    conversation = open_conversation(folder, engine, system="Be brief.", document="# Manual")
+    ask(conversation, "How?")
+    ask(conversation, "Why?")
+    conversation.clear()
+    ask(conversation, "Who?")
+    ends = [[prompt[:cut] for cut in cuts] for prompt, cuts in zip(engine.prompts, engine.cuts, strict=True)]
+    system = "<|im_start|>system\nBe brief.<|im_end|>"
+    said = [[tokenizer.decode(ids, specials=True) for ids in each] for each in ends]
+    opening = f"{system}\n<|im_start|>user\n# Manual\n\n"
+    first = f"{opening}How?<|im_end|>"
+    assert said[0] == [system, first, opening]
+    second = f"{first}\n<|im_start|>assistant\na<|im_end|>"
+    assert said[1] == [system, first, second, f"{second}\n<|im_start|>user\nWhy?<|im_end|>"]
+    assert ends[2][0] == ends[0][0] and ends[2][2] == ends[0][2], "another chat can begin there"
+
+
+def test_a_question_that_is_taken_back_leaves_the_ids_in_front_of_it(folder: Path, tokenizer: Tokenizer) -> None:
+    letters = [tokenizer.encode(letter, specials=False)[0] for letter in "the world"]  # not as the tokenizer would cut it
+    engine = FakeEngine(tokenizer, [[*letters, END], "b", "c", "d"])
+    conversation = open_conversation(folder, engine)
+    for text in ("one", "two"):
+        ask(conversation, text)
+    conversation.undo()
+    assert [message["content"] for message in conversation.messages] == ["one", "the world"]
+    ask(conversation, "other")
+    assert engine.prompts[2][: len(engine.prompts[0]) + len(letters)] == engine.prompts[0] + letters
+    conversation.undo()
+    conversation.undo()
+    ask(conversation, "one")
+    assert engine.prompts[3] == engine.prompts[0]
+    conversation.replace_messages([{"role": "user", "content": "Hi"}])
+    conversation.undo()
+    with pytest.raises(RequestError, match="nothing to take back"):
+        conversation.undo()
 
 
 def test_clearing_forgets_the_turns(folder: Path, tokenizer: Tokenizer) -> None:

@@ -16,9 +16,9 @@ from edge.engine_library import LibraryFound
 from edge.errors import ExecutorError, PackageError, RequestError
 from edge.gpu import GpuDevice, GpuFound
 from edge.manifest import Manifest, from_json
+from edge.opening import open_package
 from edge.package import Package
 from edge.runnable import check_asked, check_runs_here, choose_preset
-from edge.runtime import Runtime
 
 A10 = machine.Machine(
     None, GpuFound("libcuda.so.1", "13.0", (GpuDevice("NVIDIA A10", "8.6", 24 << 30, integrated=False),)), "a10", True
@@ -72,4 +72,4 @@ def test_what_the_runtime_asks_is_checked_before_the_machine(tmp_path: Path) -> 
 def test_a_runtime_refuses_what_does_not_run_here_before_it_reads_the_engine(tmp_path: Path) -> None:
     package = Package.open(write_unfinished(tmp_path / "a.edge"))
     with pytest.raises(PackageError, match="not finished: its device makes the plan"):
-        Runtime.open(package)
+        open_package(package)

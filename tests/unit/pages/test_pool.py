@@ -81,7 +81,7 @@ def test_a_shared_extent_is_free_when_its_last_holder_leaves() -> None:
     with pool.reserve(Counter({SMALL: 1})) as lease:
         offset = lease.take(SMALL)
         lease.commit()
-    pool.share(offset)
+    pool.share([offset])
     pool.release(offset)
     assert pool.references(offset) == 1
     pool.release(offset)
@@ -162,7 +162,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule(target=extents, offset=extents)
     def share(self, offset: int) -> int:
-        self.pool.share(offset)
+        self.pool.share([offset])
         self.held[offset] += 1
         return offset
 

@@ -8,11 +8,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.contract import EMPTY, FORMAT_SHIFT, PAGE_FORMATS, PAGE_TOKENS, SEAL_TOKENS
+from edge.contract import EMPTY, FORMAT_SHIFT, PAGE_FORMATS, PAGE_TOKENS, SEAL_TOKENS, word_offset
 from edge.pages.fit import PoolSize, peak_extents, slabs_for
 from edge.pages.geometry import ExtentKind, GroupPages, PageCount, PageKind, extents_of, first_page, pages_for
 from edge.pages.pool import Pool
-from edge.pages.sequence import SequencePages, word_offset
+from edge.pages.sequence import SequencePages
 
 OPEN, LARGE = (
     PageKind(ExtentKind("fp16", 1024), ExtentKind("fp16", 1024)),

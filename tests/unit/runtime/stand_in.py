@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edge.config import InferenceConfig
-from edge.contract import EMPTY, FORMAT_SHIFT, OFFSET_MASK, OFFSET_UNIT, PAGE_FORMATS, PAGE_TOKENS, SEAL_TOKENS
+from edge.contract import EMPTY, FORMAT_SHIFT, PAGE_FORMATS, PAGE_TOKENS, SEAL_TOKENS, word_offset
 from edge.executors.base import StepInput, StepOutput
 from edge.manifest import Limits
 from edge.pages.fit import cut_pool, fit_pool
@@ -84,6 +84,7 @@ class StandIn:
     spoil: Callable[[np.ndarray], None] = lambda logits: None
     breaks: Callable[[StepInput], set[int]] = lambda step: set()  # sequences of the step that are not finite
     is_closed: bool = False
+    references: Callable[[int], int] = lambda offset: 1  # holders of the extent there
 
     def run(self, step: StepInput) -> StepOutput:
         assert not self.is_closed
@@ -93,7 +94,8 @@ class StandIn:
         for _, _, source, target in step.page_moves.tolist():
             old, new = self._numbers(source), self._numbers(target)
             new[:] = old + SEALED
-            old[:] = -1  # whoever reads it still reads wrong
+            if self.references(word_offset(source)) == 1:
+                old[:] = -1  # whoever reads it still reads wrong
         seen = []
         for b in range(len(step.kv_len)):
             begin, end = step.query_start[b], step.query_start[b + 1]
@@ -101,6 +103,8 @@ class StandIn:
             for row in range(begin, end):
                 position = first + row - begin
                 for group in range(len(self.spec.groups)):
+                    words = step.page_table[group, b, position // PAGE_TOKENS].tolist()
+                    assert all(self.references(word_offset(word)) == 1 for word in words), "written, though others hold it"
                     self._slot(step, group, b, position, 0)[:] = step.token_ids[row]
                     self._slot(step, group, b, position, 1)[:] = position
             seen += [(b, first + row - begin) for row in range(begin, end) if row in step.logit_rows]
@@ -133,7 +137,7 @@ class StandIn:
 
     def _numbers(self, word: int) -> np.ndarray:
         """The int32 [32 tokens] that this model keeps in an extent."""
-        start = (word & OFFSET_MASK) * OFFSET_UNIT
+        start = word_offset(word)
         return self.pool[start : start + 4 * PAGE_TOKENS].view(np.int32)
 
     def _check(self, step: StepInput) -> None:
@@ -155,28 +159,34 @@ class StandIn:
                 assert word >> FORMAT_SHIFT == self._format(group, side, is_read_sealed(page * PAGE_TOKENS, int(first[b])))
 
     def _check_moves(self, step: StepInput) -> None:
-        """Moves seal what stands in the table behind them, and nothing that anybody holds lies in two places or overlaps."""
+        """Moves seal what stands in the table behind them, and nothing that anybody holds lies in two places or overlaps.
+        Sequences may hold the same page of the same text, wholly in front of what they add."""
         assert step.page_moves.shape == (len(step.page_moves), 4)
-        spans = []
+        begins = (step.kv_len - np.diff(step.query_start)).tolist()
+        sizes: dict[int, int] = {}  # by word
+        places: dict[int, list[tuple[int, int, int, int]]] = {}
         for group, b, page, side in np.argwhere(step.page_table != EMPTY).tolist():
             word = int(step.page_table[group, b, page, side])
             kinds = [(each.key, each.value)[side] for each in (self.groups[group].open, self.groups[group].sealed)]
-            size = next(kind.bytes for kind in kinds if PAGE_FORMATS[kind.page_format] == word >> FORMAT_SHIFT)
-            spans.append(((word & OFFSET_MASK) * OFFSET_UNIT, size, word))
+            sizes[word] = next(kind.bytes for kind in kinds if PAGE_FORMATS[kind.page_format] == word >> FORMAT_SHIFT)
+            places.setdefault(word, []).append((group, b, page, side))
+        for word, shared in places.items():
+            assert len(shared) <= self.references(word_offset(word))
+            assert len({(group, page, side) for group, _, page, side in shared}) == 1
+            assert len(shared) == 1 or all((page + 1) * PAGE_TOKENS <= begins[b] for _, b, page, _ in shared)
         for group, side, source, target in step.page_moves.tolist():
             assert source >> FORMAT_SHIFT == self._format(group, side, False)
             assert target >> FORMAT_SHIFT == self._format(group, side, True)
-            assert target in step.page_table[group, :, :, side]
-            again = np.argwhere(step.page_table == source).tolist()
-            if again:  # in its place stands a page that the same sequence adds
-                ((g, b, page, s),) = again
-                begin = int(step.kv_len[b] - (step.query_start[b + 1] - step.query_start[b]))
-                assert (g, s) == (group, side) and page * PAGE_TOKENS >= begin and target in step.page_table[group, b]
-                continue
-            size = (self.groups[group].open.key, self.groups[group].open.value)[side].bytes
-            spans.append(((source & OFFSET_MASK) * OFFSET_UNIT, size, source))
-        spans.sort()
-        assert all(a + size <= b for (a, size, _), (b, _, _) in itertools.pairwise(spans)), "two extents overlap"
+            assert target in step.page_table[group, :, :, side] and self.references(word_offset(target)) == 1
+            for g, b, page, s in places.get(source, []):
+                assert (g, s) == (group, side)
+                if page * PAGE_TOKENS >= begins[b]:  # in its place stands a page that the same sequence adds
+                    assert target in step.page_table[group, b]
+                else:  # another sequence reads it still
+                    assert self.references(word_offset(source)) > 1
+            sizes[source] = (self.groups[group].open.key, self.groups[group].open.value)[side].bytes
+        spans = sorted((word_offset(word), size) for word, size in sizes.items())
+        assert all(a + size <= b for (a, size), (b, _) in itertools.pairwise(spans)), "two extents overlap"
 
     def _format(self, group: int, side: int, is_sealed: bool) -> int:
         page = self.groups[group].sealed if is_sealed else self.groups[group].open
@@ -218,16 +228,19 @@ def make_bench(
     chunk: int = 128,
     pool_share: float = 1.0,
     preset: PresetName = "exact",
+    prefix_cache: bool = True,
 ) -> Bench:
     """`pool_share` 1.0: a pool that fits the load; below: one that is too small for it. A preset that seals needs heads of 32
     channels: 2,048 bytes an extent of one layer, sealed 512 to 1,280."""
     seals = PRESETS[preset].seals
     spec = make_spec(windows, 32 if seals else 4)
-    config = InferenceConfig(context, step_tokens, chunk, 4096, "fitted", 0.92, preset)
+    config = InferenceConfig(context, step_tokens, chunk, 4096, "fitted", 0.92, preset, prefix_cache)
     groups = page_groups(spec, PRESETS[preset])
     size = fit_pool(groups, context, sequences, 4096, chunk)
     if pool_share < 1.0:
         size = cut_pool(groups, int(size.pool_bytes * pool_share), 4096, chunk)
     limits = Limits(context, step_tokens, sequences, sequences)
     executor = StandIn(spec, groups, np.full(size.pool_bytes, 0xEE, np.uint8), limits)
-    return Bench(Runtime(spec, executor, size, limits, config, preset), executor, tuple(windows), seals)
+    runtime = Runtime(spec, executor, size, limits, config, preset)
+    executor.references = runtime._pool.references
+    return Bench(runtime, executor, tuple(windows), seals)

@@ -31,7 +31,7 @@ def compute(request: Request, tokens: int) -> None:
 
 
 def state(queues: Queues) -> State:
-    return queues.state(POOL.room(GROUPS))
+    return queues.state(POOL.room(GROUPS), False)
 
 
 def numbers(of: State) -> tuple[list[int], list[int]]:

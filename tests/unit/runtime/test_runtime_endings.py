@@ -47,7 +47,7 @@ def test_a_cancelled_request_returns_every_extent_wherever_it_is(bench_of: Bench
         events = bench.runtime.step()
         assert [e.request_id for e in events if e.finish_reason == "cancelled"] == [requests[0].id, requests[2].id]
         assert bench.finish()[requests[1].id][-1] == bench.answer(prompt(400, seed=1), 40)[-1]
-        assert bench.runtime.stats.pool.used_bytes == 0
+        assert bench.runtime.stats.pool.held_bytes == 0
         assert [request.finish_reason for request in requests] == ["cancelled", "length", "cancelled"]
 
 
@@ -56,7 +56,7 @@ def test_leaving_a_generator_cancels_its_request(bench_of: BenchOf) -> None:
     for event in bench.runtime.generate(prompt(200), GREEDY, 50):
         assert event.token_id is not None
         break
-    assert not bench.runtime.has_work and bench.runtime.stats.pool.used_bytes == 0
+    assert not bench.runtime.has_work and bench.runtime.stats.pool.held_bytes == 0
 
 
 @pytest.mark.parametrize("asked", [0, 1])
@@ -102,7 +102,7 @@ def test_an_engine_that_fails_ends_the_requests_of_that_step_and_no_others(bench
     assert [event.request_id for event in failed] == [requests[0].id, requests[1].id]
     assert all(isinstance(event.error, ExecutorError) and event.token_id is None for event in failed)
     assert requests[2].token_ids == bench.answer(prompt(40, seed=2), 20)
-    assert bench.runtime.stats.pool.used_bytes == 0
+    assert bench.runtime.stats.pool.held_bytes == 0
 
 
 def test_a_generator_raises_what_the_engine_reports(bench_of: BenchOf) -> None:
@@ -124,7 +124,7 @@ def test_a_bug_in_the_engine_leaves_no_extent_behind(bench_of: BenchOf) -> None:
     with pytest.raises(ZeroDivisionError):
         bench.runtime.step()
     bench.runtime.check()
-    assert bench.runtime.stats.pool.used_bytes == 0
+    assert bench.runtime.stats.pool.held_bytes == 0
     bench.executor.before_run = lambda step: None
     assert bench.finish()[request.id] == bench.answer(prompt(100), 5), "the step can be tried again"
 
@@ -162,7 +162,7 @@ def test_a_sequence_that_is_not_finite_ends_its_request_and_no_other(bench_of: B
         assert requests[index].token_ids == bench.answer(prompts[index], 12)
     assert [event.token_id for event in session.generate(prompts[1], GREEDY, 5)] == bench.answer(prompts[1], 5)
     session.close()
-    assert bench.runtime.stats.pool.used_bytes == 0
+    assert bench.runtime.stats.pool.held_bytes == 0
 
 
 def test_ctrl_c_in_a_step_takes_effect_behind_it(bench_of: BenchOf) -> None:
@@ -213,7 +213,7 @@ def test_ctrl_c_in_a_generator_cancels_its_request(bench_of: BenchOf) -> None:
     bench.executor.before_run = lambda step: os.kill(os.getpid(), signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         list(bench.runtime.generate(prompt(100), GREEDY, 10))
-    assert not bench.runtime.has_work and bench.runtime.stats.pool.used_bytes == 0
+    assert not bench.runtime.has_work and bench.runtime.stats.pool.held_bytes == 0
     bench.runtime.check()
 
 
@@ -274,4 +274,4 @@ def test_any_order_of_requests_steps_and_cancellations_keeps_every_promise(data:
     for session in sessions:
         session.close()
     bench.runtime.check()
-    assert bench.runtime.stats.pool.used_bytes == 0
+    assert bench.runtime.stats.pool.held_bytes == 0

@@ -35,7 +35,7 @@ def test_an_answer_is_what_the_contract_says_token_by_token(bench_of: BenchOf, p
     tokens = [event.token_id for event in bench.runtime.generate(prompt(length), GREEDY, 30)]
     assert tokens == bench.answer(prompt(length), 30)
     bench.runtime.check()
-    assert bench.runtime.stats.pool.used_bytes == 0
+    assert bench.runtime.stats.pool.held_bytes == 0
 
 
 def test_sealing_changes_what_a_model_sees(bench_of: BenchOf) -> None:
@@ -76,10 +76,12 @@ def test_a_preempted_request_answers_as_if_nothing_had_been(bench_of: BenchOf, w
 
 @pytest.mark.parametrize("windows", [(0,), (0, 40), (0, 300)])
 @pytest.mark.parametrize(("at", "reused"), [(450, 450), (385, 385), (383, 32), (200, 32), (20, 20)])
+@pytest.mark.parametrize("prefix_cache", [False, True])
 def test_a_turn_that_changes_the_past_goes_back_to_where_all_stands(
-    bench_of: BenchOf, windows: tuple[int, ...], at: int, reused: int
+    bench_of: BenchOf, windows: tuple[int, ...], at: int, reused: int, prefix_cache: bool
 ) -> None:
-    bench = bench_of(windows=windows, preset="safe")
+    bench = bench_of(windows=windows, preset="safe", prefix_cache=prefix_cache)
+    reused = reused // 32 * 32 if prefix_cache else reused  # a page that a cut holds is not written to
     session, talk = bench.runtime.session(), prompt(500)
     assert _say(session, talk, 10) == bench.answer(talk, 10)  # sealed up to 256
     changed = [*talk[:at], (talk[at] + 1) % 40, *prompt(50, seed=at)]
@@ -102,7 +104,7 @@ def test_the_next_turn_computes_only_what_is_new(bench_of: BenchOf) -> None:
         assert bench.runtime.stats.prefill_tokens - before == (300 if turn == 0 else 31)
         talk = talk + answer + prompt(30, seed=turn + 1)
     session.close()
-    assert bench.runtime.stats.pool.used_bytes == 0
+    assert bench.runtime.stats.pool.held_bytes == 0
 
 
 def test_a_step_that_fails_while_it_seals_leaves_no_extent_behind(bench_of: BenchOf) -> None:
@@ -122,7 +124,7 @@ def test_a_step_that_fails_while_it_seals_leaves_no_extent_behind(bench_of: Benc
     bench.finish()
     session.close()
     bench.runtime.check()
-    assert bench.runtime.stats.pool.used_bytes == 0
+    assert bench.runtime.stats.pool.held_bytes == 0
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -158,9 +160,23 @@ class RuntimeMachine(RuleBasedStateMachine):
         self.came: dict[int, list[int]] = {}
         self.sessions: list[tuple[Session, list[int]]] = []
 
-    @rule(length=st.sampled_from([1, 33, 128, 250, 260, 390]), count=st.sampled_from([1, 9, 30]), seed=st.integers(0, 3))
-    def submit(self, length: int, count: int, seed: int) -> None:
-        self._wait_for(self.bench.runtime.submit(prompt(length, seed), GREEDY, count), prompt(length, seed), count)
+    @rule(
+        length=st.sampled_from([1, 33, 128, 250, 260, 390]),
+        count=st.sampled_from([1, 9, 30]),
+        seed=st.integers(0, 3),
+        cuts=st.sets(st.sampled_from([32, 100, 128, 240, 256, 300, 384]), max_size=3),
+    )
+    def submit(self, length: int, count: int, seed: int, cuts: set[int]) -> None:
+        # Prompts of one seed begin alike.
+        request = self.bench.runtime.submit(prompt(length, seed), GREEDY, count, cuts=sorted(cuts))
+        self._wait_for(request, prompt(length, seed), count)
+
+    @precondition(lambda self: self.bench.runtime.stats.pool.cached_bytes)
+    @rule(times=st.integers(1, 4))
+    def evict(self, times: int) -> None:
+        for _ in range(times):
+            if self.bench.runtime.stats.pool.cached_bytes:
+                self.bench.runtime.prefix_cache.evict()
 
     @rule(length=st.sampled_from([40, 140, 270]), seed=st.integers(0, 3))
     def open_session(self, length: int, seed: int) -> None:
@@ -175,7 +191,7 @@ class RuntimeMachine(RuleBasedStateMachine):
             return
         known = list(session._sequence.token_ids) or talk
         tokens = (known[: max(1, len(known) - cut)] + prompt(more, seed=more))[:400]
-        self._wait_for(session.submit(tokens, GREEDY, 12), tokens, 12)
+        self._wait_for(session.submit(tokens, GREEDY, 12, cuts=[len(tokens) - more, len(tokens)]), tokens, 12)
 
     @rule(steps=st.integers(1, 12))
     def step(self, steps: int) -> None:
@@ -212,10 +228,18 @@ class RuntimeMachine(RuleBasedStateMachine):
                 assert request.finish_reason == "cancelled" and self.came.get(number, []) == expected[: len(request.token_ids)]
         for session, _ in self.sessions:
             session.close()
+        assert self.bench.runtime.stats.pool.held_bytes == 0 and self.bench.runtime.stats.bytes_copied == 0
+        self.bench.runtime.prefix_cache.clear()
+        self.bench.runtime.check()
         assert self.bench.runtime.stats.pool.used_bytes == 0
 
     def _wait_for(self, request: Request, tokens: list[int], count: int) -> None:
         self.wanted[request.id] = (request, list(tokens), count)
+
+
+class ExactMachine(RuntimeMachine):
+    def __init__(self) -> None:
+        super().__init__("exact", (0, 64))
 
 
 class FullMachine(RuntimeMachine):
@@ -228,9 +252,10 @@ class WindowMachine(RuntimeMachine):
         super().__init__("tight", (0, 150, 150))
 
 
+TestExactMachine = ExactMachine.TestCase
 TestFullMachine = FullMachine.TestCase
 TestWindowMachine = WindowMachine.TestCase
-for machine in (TestFullMachine, TestWindowMachine):
+for machine in (TestExactMachine, TestFullMachine, TestWindowMachine):
     machine.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
 
 

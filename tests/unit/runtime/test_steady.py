@@ -33,7 +33,7 @@ def test_a_repeated_step_is_what_the_scheduler_would_plan(
     while runtime.has_work:
         if (steady := runtime._steady) is not None:
             repeated += 1
-            planned = runtime._plan()
+            planned = runtime._choice.next_step()
             assert isinstance(planned, StepPlan) and planned.pages == (PageCount(0, 0),) * len(runtime._groups)
             lengths = [request.sequence.pages.length for request in steady.requests]
             assert planned.chunks == tuple(

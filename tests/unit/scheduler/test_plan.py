@@ -9,7 +9,7 @@ from edge.contract import SEAL_TOKENS
 from edge.pages.geometry import ExtentKind, GroupPages, PageCount, PageKind, pages_for
 from edge.pages.room import Room
 from edge.scheduler.plan import plan
-from edge.scheduler.state import GiveUp, Nothing, Preempt, RequestState, State, StepLimits, StepPlan
+from edge.scheduler.state import Evict, GiveUp, Nothing, Preempt, RequestState, State, StepLimits, StepPlan
 
 PAGE = PageKind(ExtentKind("fp16", 1024), ExtentKind("fp16", 1024))
 SEALED = PageKind(ExtentKind("int4", 1024), ExtentKind("int4", 1024))
@@ -30,8 +30,9 @@ def state(
     free_pages: int = 1000,
     idle: tuple[int, ...] = (),
     alone: bool = False,
+    can_evict: bool = False,
 ) -> State:
-    return State(running, waiting, idle, Room(2048, free_pages, {}, (), (GROUP,)), alone)
+    return State(running, waiting, idle, Room(2048, free_pages, {}, (), (GROUP,)), alone, can_evict)
 
 
 def planned(of: State, limits: StepLimits = LIMITS) -> StepPlan:
@@ -97,6 +98,17 @@ def test_what_a_step_seals_needs_room_beside_what_it_adds() -> None:
 def test_idle_pages_are_given_up_before_anybody_waits_for_room() -> None:
     assert plan(state(waiting=(request(2, 64),), free_pages=1, idle=(7, 8)), LIMITS) == GiveUp(7)
     assert plan(state(running=(request(1, 33, 32),), free_pages=0, idle=(7,)), LIMITS) == GiveUp(7)
+
+
+def test_cached_pages_go_before_idle_ones_and_before_anybody_is_preempted() -> None:
+    for of in (
+        state(waiting=(request(2, 64),), free_pages=1, idle=(7,), can_evict=True),
+        state(running=(request(1, 33, 32),), free_pages=0, idle=(7,), can_evict=True),
+        state(running=(request(1, 33, 32), request(2, 20, 19)), free_pages=0, can_evict=True),
+    ):
+        assert plan(of, LIMITS) == Evict()
+    enough = state(running=(request(1, 33, 32),), waiting=(request(2, 64),), free_pages=9, can_evict=True)
+    assert planned(enough).admitted == (2,)
 
 
 def test_idle_pages_stay_while_no_place_is_free() -> None:
