@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 without_telemetry()  # tests import ONNX Runtime themselves, too
 
 settings.register_profile("untimed", deadline=None)  # the machine is shared: a slow example is no failure
+settings.register_profile("few", settings.get_profile("untimed"), max_examples=15)  # tests/run.sh, second and later Pythons
 settings.load_profile("untimed")
 
 VERIFY_TOKENS = 1100  # more than a window of the text, and twice the window of Gemma

@@ -169,8 +169,8 @@ test_all() {
     pins=()
     [ "$version" != 3.10 ] || pins=("${BOARD_PINS[@]}") # as on JetPack 6
     pip_install ".venv-test-$version" ".[test]" "${pins[@]}"
-    # What install.sh does is the same whichever Python runs its tests.
-    run_pytest ".venv-test-$version" -m "not build" --ignore=tests/unit/install "$@"
+    # What install.sh does is the same whichever Python runs its tests, and so is what many examples find.
+    run_pytest ".venv-test-$version" -m "not build" --ignore=tests/unit/install --hypothesis-profile=few "$@"
     [ -z "$package" ] || check "edge verify, edge run on Python $version" use_package ".venv-test-$version" "$package"
   done
 
