@@ -46,6 +46,17 @@ class Queues:
             can_evict=can_evict,
         )
 
+    def promised(self) -> Counter[int]:
+        """By extent bytes, the most that the running requests and the first that waits will hold."""
+        most: Counter[int] = Counter()
+        for request in [*self._running, *self._waiting[:1]]:
+            most += request.peak
+        return most
+
+    def shared_to_seal(self) -> set[int]:
+        """Offsets which the next steps of running requests seal, and that others hold as well."""
+        return {offset for request in self._running for offset in request.sequence.pages.shared_to_seal()}
+
     def running_alone(self) -> tuple[Request, ...]:
         """The running requests, where nobody waits."""
         return () if self._waiting else tuple(self._running)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -68,6 +69,7 @@ class Request:  # the runtime writes, everyone reads
     stop_ids: frozenset[int]
     cuts: tuple[int, ...]  # cut points: page borders at or before the ends of turns, ascending
     pace: Pace  # from its submission
+    peak: Counter[int] = field(default_factory=Counter)  # by extent bytes, the most that it holds at once
     token_ids: list[int] = field(default_factory=list)  # the answer so far, a stop id included
     finish_reason: FinishReason | None = None
     has_begun: bool = False

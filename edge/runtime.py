@@ -22,7 +22,7 @@ from edge.interrupts import deferred_interrupts
 from edge.load import check_fits, check_prompt
 from edge.manifest import Limits
 from edge.pace import Pace
-from edge.pages.fit import PoolSize, bytes_needed
+from edge.pages.fit import PoolSize, bytes_needed, peak_sizes
 from edge.pages.geometry import page_groups, pages_for, table_bytes
 from edge.pages.pool import Pool
 from edge.pages.prefix_cache import PrefixCache, cut_border
@@ -61,7 +61,7 @@ class Runtime:
         self.limits = limits
         self.preset = preset
         self._groups = page_groups(spec, PRESETS[preset])
-        self._pool = Pool(pool_size)
+        self._pool = Pool(pool_size, fills_ends=not config.prefix_cache)
         self.prefix_cache = PrefixCache(self._pool, config.prefix_cache)
         chunk = min(config.chunk_tokens, limits.max_step_tokens)
         self._step_limits = StepLimits(limits.max_step_tokens, limits.max_sequences, chunk)
@@ -137,6 +137,7 @@ class Runtime:
                     stop_ids=stop_ids,
                     cuts=tuple(sorted({cut_border(cut) for cut in cuts if 0 < cut <= len(tokens)} - {0})),
                     pace=Pace(time.perf_counter()),
+                    peak=peak_sizes(self._groups, longest, self._step_limits.chunk_tokens),
                 )
                 self._queues.add(request)
                 self._steady = None

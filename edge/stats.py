@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from edge.pages.pool import PoolCounts
+from edge.pages.pool_counts import PoolCounts
 from edge.pages.prefix_cache import PrefixCache
 from edge.pages.sequence import PageMove
 from edge.request import Request

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edge.pages.geometry import GroupPages
-from edge.pages.pool import Pool
+from edge.pages.pool import NOTHING, Pool
 from edge.pages.prefix_cache import PrefixCache
 from edge.queues import Queues
 from edge.scheduler.plan import plan
@@ -27,9 +27,10 @@ class StepChoice:
 
     def next_step(self) -> StepPlan | Nothing:
         """The next step; until there is one, whoever must gives up pages."""
-        has_looked = False
+        has_looked, can_evict = False, len(self.prefix_cache) > 0
         while True:
-            state = self.queues.state(self.pool.room(self.groups), self.pool.cached_bytes > 0)
+            promised = self.queues.promised() if can_evict else NOTHING
+            state = self.queues.state(self.pool.room(self.groups, promised), can_evict)
             decision = plan(state, self.limits)
             # Before anybody starts, or pages go. Once: who looks again behind a GiveUp would take what it has just given up.
             if not has_looked and state.waiting and not (isinstance(decision, StepPlan) and not decision.admitted):
@@ -37,7 +38,8 @@ class StepChoice:
                 if self.queues.look_again(self.prefix_cache):
                     continue
             if isinstance(decision, Evict):
-                self.prefix_cache.evict()
+                can_evict = self.prefix_cache.evict(self.queues.shared_to_seal())
+                continue
             elif isinstance(decision, GiveUp):
                 self.queues.give_up(decision.owner)
             elif isinstance(decision, Preempt):
@@ -47,3 +49,4 @@ class StepChoice:
                     self.prefix_cache.clear()
             else:
                 return decision
+            can_evict = len(self.prefix_cache) > 0

@@ -55,7 +55,7 @@ class StepRunner:
             request.sequence.pages.commit(step.page_table[:, b], chunk.end)
         self.counts.add_step(step_plan, requests, seconds)
         self.counts.add_moves(moves)
-        if (news := self.watch.news(self.pool.held_bytes)) is not None:
+        if (news := self.watch.news(self.pool.used_bytes - self.pool.cached_bytes)) is not None:
             _log.warning(news)
         return output, seconds
 

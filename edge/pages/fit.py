@@ -49,6 +49,14 @@ def peak_extents(
     return extents_of(groups, tuple(PageCount(sequences * peak.open, sequences * peak.sealed) for peak in peaks))
 
 
+def peak_sizes(groups: tuple[GroupPages, ...], context: int, chunk_tokens: int = SEAL_TOKENS) -> Counter[int]:
+    """`peak_extents` of one sequence by extent bytes."""
+    sizes: Counter[int] = Counter()
+    for kind, count in peak_extents(groups, context, 1, chunk_tokens).items():
+        sizes[kind.bytes] += count
+    return sizes
+
+
 def slab_bytes_for(extents: Counter[ExtentKind], slab_bytes: int) -> int:
     """The slab size for a pool of these extents: of `slab_sizes` the one whose slabs take the fewest bytes, the largest
     first."""

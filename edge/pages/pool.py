@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from edge.contract import OFFSET_UNIT
@@ -17,28 +17,11 @@ from edge.errors import BudgetError
 from edge.pages.fit import LARGEST_POOL, PoolSize
 from edge.pages.geometry import ExtentKind, GroupPages
 from edge.pages.lease import Lease
+from edge.pages.pool_counts import PoolCounts
 from edge.pages.room import Room, slabs_missing
+from edge.pages.scatter import SlabUse, scatter_limits
 
-NO_CUTS: Counter[int] = Counter()
-
-
-@dataclass(frozen=True, slots=True)
-class PoolCounts:
-    """Bytes of the pool: used + free + slack is the whole."""
-
-    pool_bytes: int
-    used_bytes: int  # in extents that somebody holds
-    free_bytes: int  # free slabs, and free extents in slabs in use
-    slack_bytes: int  # ends of slabs that nothing has been put into
-    cached_bytes: int  # of the used bytes, what only the prefix cache holds
-    high_water_bytes: int  # the most that `held_bytes` has been
-    bytes_by_format: dict[str, int]  # of the used bytes
-    high_water_by_format: dict[str, int]  # of those when they were the most
-
-    @property
-    def held_bytes(self) -> int:
-        """Of the used bytes, what sequences hold."""
-        return self.used_bytes - self.cached_bytes
+NOTHING: Counter[int] = Counter()
 
 
 @dataclass(slots=True)
@@ -49,6 +32,7 @@ class _Piece:
     extent_bytes: int
     count: int
     free: list[int]  # a heap of offsets
+    held: int = 0  # extents that sequences hold; cuts hold the rest
 
 
 @dataclass(slots=True)
@@ -61,13 +45,16 @@ class _Extent:
 
 class Pool:
     """A fixed number of slabs. A slab takes the size of the first extent that is taken from it; the end that no extent of that
-    size fits goes to a smaller size, and so on. Equal calls give equal offsets, low ones first, so that used memory stays
-    together."""
+    size fits goes to a smaller size, and so on. Equal calls give equal offsets: those in slabs of sequences first, then low
+    ones, so that used memory stays together."""
 
-    def __init__(self, size: PoolSize) -> None:
+    def __init__(self, size: PoolSize, fills_ends: bool = True) -> None:
+        """Ends are best left alone beside a prefix cache: a small extent there, which stays, would keep the slab of large ones
+        that cuts leave from taking another size."""
         assert size.slab_bytes % OFFSET_UNIT == 0 and size.pool_bytes % size.slab_bytes == 0, size
         assert 0 < size.pool_bytes <= LARGEST_POOL, size
         self.size = size
+        self._fills_ends = fills_ends
         self._free_slabs = list(range(size.pool_bytes // size.slab_bytes))  # a heap of slab numbers
         self._slabs: dict[int, list[_Piece]] = {}  # by slab number, those in use: one piece behind the other
         self._ends: list[tuple[int, int]] = []  # (bytes, slab number) of what no piece has, ascending
@@ -102,6 +89,7 @@ class Pool:
             extent = self._extents[offset]
             if extent.references == extent.cuts:
                 self._cached_by_format[extent.kind.page_format] -= extent.kind.bytes
+                extent.piece.held += 1
             extent.references += 1
         self._note_high_water()
 
@@ -111,6 +99,7 @@ class Pool:
         extent.references -= 1
         if extent.references > extent.cuts:
             return
+        extent.piece.held -= 1
         if extent.references:
             self._cached_by_format[extent.kind.page_format] += extent.kind.bytes
             return
@@ -155,9 +144,20 @@ class Pool:
         extent = self._extents.get(offset)
         return extent.references if extent else 0
 
-    def room(self, groups: tuple[GroupPages, ...]) -> Room:
-        """A picture of what can be reserved now, for pages of these layer groups."""
-        return Room(self.size.slab_bytes, len(self._free_slabs), dict(self._free_extents), self._end_bytes(), groups)
+    def room(self, groups: tuple[GroupPages, ...], promised: Mapping[int, int] = NOTHING) -> Room:
+        """A picture of what can be reserved now, for pages of these layer groups. `promised`: by extent bytes, the most that
+        sequences will hold; it is asked for where cuts can go."""
+        free, ends = dict(self._free_extents), self._end_bytes()
+        # With free slabs for twice what is promised, those in use need not be looked at.
+        is_tight = 2 * sum(size * count for size, count in promised.items()) > len(self._free_slabs) * self.size.slab_bytes
+        limits = scatter_limits(self._slab_uses(), promised, self.size) if is_tight else {}
+        return Room(self.size.slab_bytes, len(self._free_slabs), free, ends, groups, limits)
+
+    def _slab_uses(self) -> list[SlabUse]:
+        return [
+            SlabUse(self._is_busy(number), tuple((piece.extent_bytes, len(piece.free)) for piece in pieces))
+            for number, pieces in sorted(self._slabs.items())
+        ]
 
     @property
     def used_bytes(self) -> int:
@@ -169,11 +169,6 @@ class Pool:
         """Of these, bytes of extents that only cuts hold."""
         return self._cached_by_format.total()
 
-    @property
-    def held_bytes(self) -> int:
-        """Of these, bytes of the other extents."""
-        return self.used_bytes - self.cached_bytes
-
     def counts(self) -> PoolCounts:
         used = self.used_bytes
         free = len(self._free_slabs) * self.size.slab_bytes + sum(size * count for size, count in self._free_extents.items())
@@ -181,14 +176,14 @@ class Pool:
             pool_bytes=self.size.pool_bytes,
             used_bytes=used,
             free_bytes=free,
-            slack_bytes=sum(self._end_bytes()),
+            slack_bytes=sum(room for room, _ in self._ends),
             cached_bytes=self.cached_bytes,
             high_water_bytes=self._high_water,
             bytes_by_format=dict(+self._bytes_by_format),
             high_water_by_format=dict(self._high_water_by_format),
         )
 
-    def check(self, held: Counter[int], cuts: Counter[int] = NO_CUTS) -> None:
+    def check(self, held: Counter[int], cuts: Counter[int] = NOTHING) -> None:
         """Asserts that slabs, extents, lists and counts tell the same story, and that the extents in use are those that their
         holders know of: `held` is offset -> sequences, `cuts` offset -> cuts."""
         assert {offset: extent.references for offset, extent in self._extents.items()} == held + cuts, (
@@ -209,6 +204,7 @@ class Pool:
                     "an extent is lost"
                 )
                 place += piece.count * piece.extent_bytes
+                assert piece.held == sum(not self.is_cached(offset) for offset in used), "the count of held extents is off"
                 free_extents[piece.extent_bytes] += len(piece.free)
                 if piece.free:
                     open_pieces.setdefault(piece.extent_bytes, []).append(piece.start)
@@ -235,7 +231,7 @@ class Pool:
         assert counts.held_bytes <= counts.high_water_bytes == sum(counts.high_water_by_format.values())
 
     def _note_high_water(self) -> None:
-        if (held := self.held_bytes) > self._high_water:
+        if (held := self.used_bytes - self.cached_bytes) > self._high_water:
             self._high_water = held
             self._high_water_by_format = dict(self._bytes_by_format - self._cached_by_format)
 
@@ -244,19 +240,29 @@ class Pool:
         open_pieces = self._open.setdefault(size, [])
         if not open_pieces:
             self._add_piece(size)
-        piece = self._pieces[open_pieces[0]]
+        # In slabs of sequences first: what only cuts hold goes one day, and leaves whole slabs free.
+        index = max(
+            range(len(open_pieces)),
+            key=lambda i: (self._is_busy(open_pieces[i] // self.size.slab_bytes), self._pieces[open_pieces[i]].held, -i),
+        )
+        piece = self._pieces[open_pieces[index]]
         offset = heapq.heappop(piece.free)
+        piece.held += 1
         if not piece.free:
-            del open_pieces[0]
+            del open_pieces[index]
         self._free_extents[size] -= 1
         self._extents[offset] = _Extent(kind, piece)
         self._bytes_by_format[kind.page_format] += size
         return offset
 
+    def _is_busy(self, number: int) -> bool:
+        """Whether sequences hold extents in this slab."""
+        return any(piece.held for piece in self._slabs[number])
+
     def _add_piece(self, size: int) -> None:
         """In the smallest end that holds an extent of this size, else in a free slab."""
         index = bisect_left(self._ends, (size, 0))
-        if index < len(self._ends):
+        if self._fills_ends and index < len(self._ends):
             room, number = self._ends.pop(index)
         else:
             room, number = self.size.slab_bytes, heapq.heappop(self._free_slabs)
@@ -289,5 +295,5 @@ class Pool:
             heapq.heappush(self._free_slabs, number)
 
     def _end_bytes(self) -> tuple[int, ...]:
-        """Bytes at the ends of slabs that nothing has been put into, ascending."""
-        return tuple(room for room, _ in self._ends)
+        """Bytes at the ends of slabs that something may be put into, ascending."""
+        return tuple(room for room, _ in self._ends) if self._fills_ends else ()

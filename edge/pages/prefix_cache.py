@@ -8,7 +8,7 @@ hit equals a miss to the bit. Pages are held by reference, and ids are compared,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +17,7 @@ from edge.contract import EMPTY, PAGE_TOKENS, word_offset
 from edge.pages.geometry import GroupPages, first_page, sealed_end
 from edge.pages.pool import Pool
 
+NOTHING_WANTED: Set[int] = frozenset()
 _KEY_BYTES = PAGE_TOKENS * 4  # of the int32 ids of a page
 
 
@@ -116,15 +117,16 @@ class PrefixCache:
         self.hits += 1
         self.hit_tokens += cut.length
 
-    def evict(self) -> None:
-        """Lets one cut go: the first in order of those that hold an extent which only cuts hold. There must be such an extent
-        (Pool.cached_bytes); another cut may hold it as well, and is let go then when it is asked for more."""
-        for node in self._order:
-            assert node.cut is not None
-            if any(self._pool.is_cached(offset) for offset in node.cut.offsets()):
-                self._drop(node)
-                return
-        raise AssertionError("an extent is cached that no cut holds")
+    def evict(self, wanted: Set[int] = NOTHING_WANTED) -> bool:
+        """Lets one cut go: the first in order of those that hold an extent which only cuts hold (another cut may hold it as
+        well, and goes when it is asked for more), else the first that holds one of `wanted`. False where there is none."""
+        for helps in (self._pool.is_cached, wanted.__contains__):
+            for node in self._order:
+                assert node.cut is not None
+                if any(map(helps, node.cut.offsets())):
+                    self._drop(node)
+                    return True
+        return False
 
     def clear(self) -> None:
         """Lets all cuts go that are not pinned."""

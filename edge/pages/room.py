@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from edge.pages.geometry import ExtentKind, GroupPages, PageCount, extents_of
 
@@ -18,12 +18,22 @@ class Room:  # the pool writes, the scheduler reads
     free_extents: dict[int, int]  # extent bytes: free extents in slabs that have that size; never changed after it is made
     ends: tuple[int, ...]  # bytes at the ends of slabs in use that nothing has been put into, ascending
     groups: tuple[GroupPages, ...]
+    limits: dict[int, int] = field(default_factory=dict)  # extents of a size that may be taken (scatter.py); {}: all
 
     def holds(self, pages: tuple[PageCount, ...]) -> bool:
         """Whether so many pages of each layer group can be had together."""
         if not any(count.open or count.sealed for count in pages):  # most steps decode inside a page
             return True
         return slabs_missing(extents_of(self.groups, pages), self.free_extents, self.ends, self.slab_bytes) <= self.free_slabs
+
+    def scatters(self, pages: tuple[PageCount, ...]) -> bool:
+        """Whether so many pages would lie in too many slabs (scatter.py)."""
+        if not self.limits:
+            return False
+        by_size: Counter[int] = Counter()
+        for kind, count in extents_of(self.groups, pages).items():
+            by_size[kind.bytes] += count
+        return any(by_size[size] > limit for size, limit in self.limits.items())
 
 
 def slabs_missing(extents: Counter[ExtentKind], free_extents: dict[int, int], ends: tuple[int, ...], slab_bytes: int) -> int:

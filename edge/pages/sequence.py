@@ -88,6 +88,13 @@ class SequencePages:
             sum(self._is_ours(group, index) for index in range(sealed - count, sealed)) for group, count in enumerate(sealing)
         )
 
+    def shared_to_seal(self) -> set[int]:
+        """Offsets of the extents which the next step seals that others hold as well, so that it cannot use their places."""
+        sealed = sealed_end(self.length)
+        words = [self._words[group, sealed - count : sealed].ravel() for group, count in enumerate(self.to_seal())]
+        offsets = [word_offset(word) for part in words for word in part.tolist()]
+        return {offset for offset in offsets if self._pool.references(offset) > 1}
+
     def step_pages(self, length: int) -> tuple[PageCount, ...]:
         """Pages of each layer group that must be reserved for the step to `length` tokens."""
         return reserved_pages(self.missing(length), self.to_seal(), self.reusable())

@@ -93,6 +93,8 @@ def _fit(
             continue
         chunk = wanted[request.request]
         needed = _sum_pages(state, [pages, _step_pages(request, chunk)])
+        if state.can_evict and state.room.scatters(needed):
+            return Evict()
         if state.room.holds(needed):
             pages = needed
             fitting.append((request, chunk))

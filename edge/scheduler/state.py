@@ -42,7 +42,7 @@ class State:  # the loop writes, plan() reads
     idle: tuple[int, ...]  # owners of pages that nobody computes with, in the order in which they are to be given up
     room: Room
     alone: bool  # the oldest runs alone: it was preempted though nothing else ran (see plan)
-    can_evict: bool  # the prefix cache holds pages that nobody else does
+    can_evict: bool  # the prefix cache has cuts, and one whose going helps has not been looked for in vain
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, precondition, rule
 
 from edge.errors import BudgetError
 from edge.pages.fit import PoolSize
@@ -130,6 +130,7 @@ class PoolMachine(RuleBasedStateMachine):
         super().__init__()
         self.pool = Pool(SIZE)
         self.held: Counter[int] = Counter()
+        self.cuts: Counter[int] = Counter()
 
     @rule(
         target=extents,
@@ -154,7 +155,7 @@ class PoolMachine(RuleBasedStateMachine):
         with lease:
             for kind in list(wanted.elements())[:taken]:
                 offsets.append(lease.take(kind))
-            assert len(set(offsets)) == len(offsets) and not set(offsets) & set(self.held)
+            assert len(set(offsets)) == len(offsets) and not set(offsets) & {*self.held, *self.cuts}
             if commit:
                 lease.commit()
                 self.held.update(offsets)
@@ -172,9 +173,23 @@ class PoolMachine(RuleBasedStateMachine):
         self.held[offset] -= 1
         self.held += Counter()
 
+    @rule(offset=extents)
+    def keep(self, offset: int) -> None:
+        self.pool.keep([offset])
+        self.cuts[offset] += 1
+
+    @precondition(lambda self: self.cuts)
+    @rule(which=st.integers(0, 99))
+    def let_go(self, which: int) -> None:
+        offset = sorted(self.cuts)[which % len(self.cuts)]
+        self.pool.let_go([offset])
+        self.cuts[offset] -= 1
+        self.cuts += Counter()
+
     @invariant()
     def everything_adds_up(self) -> None:
-        self.pool.check(self.held)
+        self.pool.check(self.held, self.cuts)
+        assert all(self.pool.is_cached(offset) == (offset not in self.held) for offset in self.cuts)
 
 
 TestPoolMachine = PoolMachine.TestCase
