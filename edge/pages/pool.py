@@ -294,6 +294,6 @@ class Pool:
             del self._slabs[number]
             heapq.heappush(self._free_slabs, number)
 
-    def _end_bytes(self) -> tuple[int, ...]:
-        """Bytes at the ends of slabs that something may be put into, ascending."""
-        return tuple(room for room, _ in self._ends) if self._fills_ends else ()
+    def _end_bytes(self) -> tuple[int, ...] | None:
+        """Bytes at the ends of slabs, ascending; None where nothing is put there."""
+        return tuple(room for room, _ in self._ends) if self._fills_ends else None

@@ -16,7 +16,7 @@ class Room:  # the pool writes, the scheduler reads
     slab_bytes: int
     free_slabs: int
     free_extents: dict[int, int]  # extent bytes: free extents in slabs that have that size; never changed after it is made
-    ends: tuple[int, ...]  # bytes at the ends of slabs in use that nothing has been put into, ascending
+    ends: tuple[int, ...] | None  # bytes at the ends of slabs in use that nothing has been put into, ascending; None: not used
     groups: tuple[GroupPages, ...]
     limits: dict[int, int] = field(default_factory=dict)  # extents of a size that may be taken (scatter.py); {}: all
 
@@ -36,14 +36,16 @@ class Room:  # the pool writes, the scheduler reads
         return any(by_size[size] > limit for size, limit in self.limits.items())
 
 
-def slabs_missing(extents: Counter[ExtentKind], free_extents: dict[int, int], ends: tuple[int, ...], slab_bytes: int) -> int:
+def slabs_missing(
+    extents: Counter[ExtentKind], free_extents: dict[int, int], ends: tuple[int, ...] | None, slab_bytes: int
+) -> int:
     """Free slabs that must take a size before `extents` can be handed out. As the pool does it: the largest extents first, each
     size in what it has, then in the smallest ends (ascending in `ends`) that hold one of it, then in free slabs, whose ends are
-    left for smaller sizes."""
+    left for smaller sizes. None: ends are not used."""
     by_size: Counter[int] = Counter()
     for kind, count in extents.items():
         by_size[kind.bytes] += count
-    left, missing = list(ends), 0
+    left, missing = list(ends or ()), 0
     for size in sorted(by_size, reverse=True):
         beyond = by_size[size] - free_extents.get(size, 0)
         while beyond > 0:
@@ -54,5 +56,6 @@ def slabs_missing(extents: Counter[ExtentKind], free_extents: dict[int, int], en
                 room = slab_bytes
                 missing += 1
             beyond -= room // size
-            insort(left, room % size)
+            if ends is not None:
+                insort(left, room % size)
     return missing

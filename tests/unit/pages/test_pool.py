@@ -192,5 +192,13 @@ class PoolMachine(RuleBasedStateMachine):
         assert all(self.pool.is_cached(offset) == (offset not in self.held) for offset in self.cuts)
 
 
+class EndlessMachine(PoolMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = Pool(SIZE, fills_ends=False)
+
+
+TestEndlessMachine = EndlessMachine.TestCase
+TestEndlessMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestPoolMachine = PoolMachine.TestCase
 TestPoolMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
