@@ -79,7 +79,7 @@ def logprob(logits: np.ndarray, token: int) -> float | None:
 
 @cache
 def _core() -> Any:
-    from edge.executors.native import load_core
+    from edge.executors.native_core import load_core
 
     return load_core()
 

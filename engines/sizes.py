@@ -15,7 +15,8 @@ from edge.contract import SEAL_TOKENS, WEIGHT_ALIGN
 from edge.devices import EngineKind, load_device
 from edge.errors import BudgetError, BuildError
 from edge.executors.cpu_plan import CpuPlan, PlanStep, PlanTensor
-from edge.executors.native import available_threads, load_core
+from edge.executors.native import available_threads
+from edge.executors.native_core import load_core
 from edge.footprint import engine_sizes, load_context
 from edge.kv_budget import KvChoice, check_kv_budget, longest_in_budget
 from edge.manifest import Limits

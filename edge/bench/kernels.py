@@ -109,7 +109,7 @@ def kernel_cases() -> tuple[KernelCase, ...]:
 
 def default_sets() -> tuple[str, ...]:
     """The instruction sets that run here, the plain loops only where there is nothing else."""
-    from edge.executors.native import load_core
+    from edge.executors.native_core import load_core
 
     names = tuple(load_core().instruction_sets())
     return names[1:] or names
@@ -124,7 +124,7 @@ def measure_kernels(sets: Sequence[str], threads: int) -> Iterator[tuple[Machine
 
 
 def _measure(case: KernelCase, rates: MachineRates) -> KernelFigures:
-    from edge.executors.native import load_core
+    from edge.executors.native_core import load_core
 
     seconds, count, operations = load_core().time_kernel(rates.isa, case.numbers(), rates.threads, _SECONDS)
     if seconds == 0.0:

@@ -47,7 +47,7 @@ class MachineRates:
 def measure_rates(isa: str, threads: int, buffer_bytes: int) -> MachineRates:
     """Reads a buffer of about `buffer_bytes`, which it allocates and frees, and multiplies in registers: about a second for
     100 MB. BudgetError where the buffer cannot be had."""
-    from edge.executors.native import load_core
+    from edge.executors.native_core import load_core
 
     core = load_core()
     asked = max(buffer_bytes, _LEAST_BYTES)

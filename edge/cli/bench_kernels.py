@@ -36,7 +36,8 @@ def command(sets: tuple[str, ...], threads: int | None, plot: Path | None, as_js
     from edge.bench.kernels import default_sets, kernel_cases, measure_kernels
     from edge.bench.kernels_plot import plot_kernels
     from edge.bench.plot import need_matplotlib
-    from edge.executors.native import available_threads, load_core
+    from edge.executors.native import available_threads
+    from edge.executors.native_core import load_core
 
     if plot is not None:
         need_matplotlib(plot)

@@ -47,7 +47,7 @@ def command(as_json: bool) -> None:
     }
     problems = []
     try:
-        from edge.executors.native import load_core
+        from edge.executors.native_core import load_core
 
         core = load_core()
         found |= {"instruction_sets": core.instruction_sets(), "best_instruction_set": core.best_instruction_set()}

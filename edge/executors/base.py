@@ -50,6 +50,11 @@ class StepOutput:  # executors write, the loop reads
 class Executor(Protocol):
     """One loaded engine and its pool memory. `run` is called by one thread at a time."""
 
+    @property
+    def isa(self) -> str:
+        """Name of the instruction set that runs."""
+        ...
+
     def run(self, step: StepInput) -> StepOutput:
         """Runs the step for all its sequences, or raises ExecutorError and leaves every new page unused."""
         ...

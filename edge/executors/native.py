@@ -1,15 +1,13 @@
-"""Runs a CPU plan in the native core. Owns: the weight mapping, the pool's memory, the core's engine.
-
-Needs: cpu_plan, the native extension. Never: page policy, sampling.
+"""Runs a CPU plan in the native core. Owns: the weight mapping, the core's engine. Needs: cpu_plan, pool_memory, the native
+extension. Never: page policy, sampling.
 """
 
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,29 +16,15 @@ import numpy as np
 from edge.errors import BudgetError, ConfigError, ExecutorError, PackageError
 from edge.executors.base import StepInput, StepOutput
 from edge.executors.cpu_plan import PLAN_FILE, WEIGHTS_FILE, CpuPlan, shape_numbers
+from edge.executors.native_core import load_core
+from edge.executors.pool_memory import PoolFile, PoolMemory, loss_line
 from edge.spec import ModelSpec
 from edge.units import human_bytes
 
 if TYPE_CHECKING:
     from edge.manifest import Limits
 
-_MADV_POPULATE_WRITE = 23  # Linux 5.14; the mmap module does not name it
-
 MAX_THREADS = 1024
-
-
-def load_core() -> Any:
-    """The extension module `edge._core`; ExecutorError with the mending command where it is missing or another contract's."""
-    from edge import contract
-
-    try:
-        from edge import _core
-    except ImportError as error:
-        raise ExecutorError(f"edge._core: the native core cannot be loaded ({error}). Install it: ./install.sh") from None
-    if contract.VERSION != _core.CONTRACT_VERSION:
-        ours, theirs = contract.VERSION, _core.CONTRACT_VERSION
-        raise ExecutorError(f"edge._core: built for contract {theirs}, this runtime has {ours}. Install again: ./install.sh")
-    return _core
 
 
 def available_threads() -> int:
@@ -59,18 +43,26 @@ def workspace_bytes(plan: CpuPlan, spec: ModelSpec, limits: Limits, threads: int
 class NativeExecutor:
     """The `native` executor: one CPU plan, its mapped weights, one pool. Implements edge.executors.base.Executor."""
 
-    def __init__(self, engine: Any, plan: CpuPlan, pool: np.ndarray, logits: np.ndarray, not_finite: np.ndarray) -> None:
+    def __init__(self, engine: Any, plan: CpuPlan, memory: PoolMemory, logits: np.ndarray, not_finite: np.ndarray) -> None:
         self._engine = engine
         self._plan = plan
-        self._pool = pool
+        self._memory = memory
         self._logits = logits
         self._not_finite = not_finite
 
     @classmethod
     def open(
-        cls, folder: Path, spec: ModelSpec, limits: Limits, *, pool_bytes: int, threads: int, isa: str = "auto"
+        cls,
+        folder: Path,
+        spec: ModelSpec,
+        limits: Limits,
+        *,
+        pool_bytes: int,
+        threads: int,
+        isa: str = "auto",
+        files: Sequence[PoolFile] = (),
     ) -> NativeExecutor:
-        """Maps `folder`/weights.bin, takes `pool_bytes` of memory for pages and prepares `threads` threads.
+        """Maps `folder`/weights.bin, takes `pool_bytes` of memory for pages, maps `files` behind it, starts `threads` threads.
 
         The pool is touched at once: what was planned is what the process has, and it is refused here or never.
         Raises PackageError for a plan that does not fit, BudgetError when memory or threads cannot be had, ConfigError.
@@ -84,7 +76,7 @@ class NativeExecutor:
         plan = CpuPlan.read(folder / PLAN_FILE)
         weights = _map_weights(folder / WEIGHTS_FILE, plan.weight_bytes)
         _check_plan(core, folder, plan, weights, spec)
-        pool = _allocate_pool(pool_bytes)
+        memory = PoolMemory.open(pool_bytes, files)
         try:
             engine = core.Engine(
                 weights=weights,
@@ -94,12 +86,12 @@ class NativeExecutor:
                 limits=[limits.max_step_tokens, limits.max_sequences, limits.max_context, limits.max_logit_rows],
                 isa=isa,
                 threads=threads,
-                pool=pool,
+                pool=memory.pages,
             )
             logits = np.zeros((limits.max_logit_rows, spec.vocab_size), dtype=np.float32)
         except MemoryError as error:
             raise BudgetError(f"engine: {error} beside a pool of {human_bytes(pool_bytes)}. Use a smaller context") from None
-        return cls(engine, plan, pool, logits, np.zeros(limits.max_sequences, dtype=np.int32))
+        return cls(engine, plan, memory, logits, np.zeros(limits.max_sequences, dtype=np.int32))
 
     @property
     def isa(self) -> str:
@@ -109,8 +101,13 @@ class NativeExecutor:
 
     @property
     def pool(self) -> np.ndarray:
-        """uint8 [pool_bytes]: the memory of the pages."""
-        return self._pool
+        """uint8: the memory of the pages, that of files behind it."""
+        return self._memory.pages
+
+    @property
+    def file_offsets(self) -> tuple[int, ...]:
+        """Where in `pool` each file begins."""
+        return self._memory.file_offsets
 
     @property
     def plan(self) -> CpuPlan:
@@ -141,7 +138,7 @@ class NativeExecutor:
 
     def close(self) -> None:
         self._engine = None
-        self._pool = np.empty(0, dtype=np.uint8)
+        self._memory = PoolMemory(np.empty(0, dtype=np.uint8), ())
         self._logits = np.empty((0, 0), dtype=np.float32)
 
 
@@ -167,7 +164,9 @@ def _map_weights(path: Path, needed: int) -> np.ndarray:
             size = os.fstat(file.fileno()).st_size
             if size < needed or size == 0:
                 raise PackageError(f"{path}: has {size} bytes, its plan needs {needed}. Build the package again: edge build")
-            mapped: np.ndarray = load_core().map_file(file.fileno(), size)
+            mapped: np.ndarray = load_core().map_file(
+                file.fileno(), size, loss_line(path, "build the package again: edge build")
+            )
     except OSError as error:
         if error.errno == errno.ENOMEM:
             raise BudgetError(
@@ -175,26 +174,3 @@ def _map_weights(path: Path, needed: int) -> np.ndarray:
             ) from None
         raise PackageError(f"{path}: cannot be mapped ({error.strerror}). Check the file, or build again: edge build") from None
     return mapped
-
-
-def _allocate_pool(pool_bytes: int) -> np.ndarray:
-    """uint8 [pool_bytes] of zeroed, touched memory."""
-    try:
-        memory = mmap.mmap(-1, pool_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    except (OSError, ValueError, OverflowError) as error:
-        raise BudgetError(
-            f"pool: {human_bytes(pool_bytes)} for KV pages cannot be had ({error}). Use a smaller context"
-        ) from None
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a kernel without huge pages: slower, nothing else
-            memory.madvise(mmap.MADV_HUGEPAGE)
-    pool = np.frombuffer(memory, dtype=np.uint8)
-    try:
-        memory.madvise(_MADV_POPULATE_WRITE)
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise BudgetError(
-                f"pool: {human_bytes(pool_bytes)} for KV pages cannot be had ({error.strerror}). Use a smaller context"
-            ) from None
-        pool[:: mmap.PAGESIZE] = 0  # a kernel before 5.14
-    return pool

@@ -16,6 +16,7 @@
 #include "binding_bench.h"
 #include "engine.h"
 #include "file_map.h"
+#include "pool_map.h"
 #include "sample.h"
 
 namespace nb = nanobind;
@@ -29,6 +30,7 @@ using Output = nb::ndarray<T, nb::ndim<Dims>, nb::c_contig, nb::device::cpu>;
 using Result = std::tuple<std::string, int, bool>;  // message (empty: good), where, cancelled
 
 constexpr int RECORD_FIELDS = 7;
+constexpr int64_t MOST_BYTES = int64_t{1} << 46;  // of a mapping: sums of them stay far from 63 bits
 
 edge::TensorRecord record_at(const int64_t *row) {
   for (int i = 0; i < 5; ++i) {
@@ -84,19 +86,47 @@ const edge::Kernels *need_kernels(const std::string &name) {
 
 Result result(const edge::Status &status) { return {status.message ? status.message : "", status.where, status.cancelled}; }
 
+[[noreturn]] void throw_errno(int error) {
+  errno = error;
+  PyErr_SetFromErrno(PyExc_OSError);
+  throw nb::python_error();
+}
+
 // The first `bytes` bytes of an open file. OSError with the system's reason.
-nb::ndarray<nb::numpy, const uint8_t, nb::ndim<1>> map_file(int fd, int64_t bytes) {
+nb::ndarray<nb::numpy, const uint8_t, nb::ndim<1>> map_file(int fd, int64_t bytes, const std::string &loss) {
   if (bytes <= 0) throw std::invalid_argument("an empty file cannot be mapped");
   auto map = std::make_unique<edge::FileMap>();
-  if (const int error = map->open(fd, bytes)) {
-    errno = error;
-    PyErr_SetFromErrno(PyExc_OSError);
-    throw nb::python_error();
-  }
+  if (const int error = map->open(fd, bytes, loss)) throw_errno(error);
   const uint8_t *data = map->data();
   const size_t shape[] = {static_cast<size_t>(bytes)};
   nb::capsule owner(map.release(), [](void *self) noexcept { delete static_cast<edge::FileMap *>(self); });
   return {data, 1, shape, owner};
+}
+
+using PoolArray = nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>;
+
+// Memory of pages with files behind it, and where each file begins. OSError with the system's reason; its `filename` is the
+// number of the file that could not be mapped, None where it was the memory.
+std::tuple<PoolArray, std::vector<int64_t>> map_pool(int64_t bytes,
+                                                     const std::vector<std::tuple<int, int64_t, std::string>> &files) {
+  std::vector<edge::PoolMap::File> wanted;
+  for (const auto &[fd, file_bytes, loss] : files) {
+    if (file_bytes <= 0 || file_bytes > MOST_BYTES) throw std::invalid_argument("a file of this size cannot be mapped");
+    wanted.push_back({fd, file_bytes, loss});
+  }
+  if (bytes <= 0 || bytes > MOST_BYTES) throw std::invalid_argument("a pool of this size cannot be had");
+  auto map = std::make_unique<edge::PoolMap>();
+  if (const edge::PoolMap::Error error = map->open(bytes, wanted); error.number) {
+    if (error.file < 0) throw_errno(error.number);
+    errno = error.number;
+    PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, nb::int_(error.file).ptr());
+    throw nb::python_error();
+  }
+  uint8_t *data = map->data();
+  std::vector<int64_t> offsets = map->file_offsets();
+  const size_t shape[] = {static_cast<size_t>(map->bytes())};
+  nb::capsule owner(map.release(), [](void *self) noexcept { delete static_cast<edge::PoolMap *>(self); });
+  return {PoolArray(data, 1, shape, owner), std::move(offsets)};
 }
 
 // Engine plus the arrays that it points into.
@@ -253,7 +283,12 @@ NB_MODULE(_core, m) {
             .bytes;
       },
       nb::arg("tensors"), nb::arg("ops"), nb::arg("shape"), nb::arg("limits"), nb::arg("threads"));
-  m.def("map_file", &map_file, nb::arg("fd"), nb::arg("bytes"), "Read-only uint8 [bytes] of an open file; nothing is copied.");
+  m.def(
+      "map_file", &map_file, nb::arg("fd"), nb::arg("bytes"), nb::arg("loss") = "",
+      "Read-only uint8 [bytes] of an open file; nothing is copied. `loss`: the line with which the process ends where the file "
+      "is cut short meanwhile.");
+  m.def("map_pool", &map_pool, nb::arg("bytes"), nb::arg("files"),
+        "uint8 array: `bytes` of zeroed memory, behind it the files (fd, bytes, loss), read-only; and where each file begins.");
   m.def("tensor_bytes", [](const std::vector<int64_t> &record) { return edge::tensor_bytes(read_record(record)); });
   m.def("matmul", &matmul, nb::arg("isa"), nb::arg("strips"), nb::arg("record"), nb::arg("x"),
         nb::arg("y").noconvert());  // a converted copy would take the results

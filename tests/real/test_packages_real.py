@@ -78,7 +78,8 @@ def test_the_verdicts_hold(name: str, request: pytest.FixtureRequest) -> None:
 
 
 def test_every_instruction_set_computes_the_same_bits(smollm2_package: Path) -> None:
-    from edge.executors.native import NativeExecutor, load_core
+    from edge.executors.native import NativeExecutor
+    from edge.executors.native_core import load_core
     from edge.manifest import Limits
     from edge.teacher import Teacher, teacher_pool_bytes
 

@@ -20,7 +20,8 @@ from built_engine import Built, random_ids
 
 from edge.comparison import Comparison
 from edge.executors.base import StepInput
-from edge.executors.native import NativeExecutor, load_core
+from edge.executors.native import NativeExecutor
+from edge.executors.native_core import load_core
 from edge.manifest import Limits
 from edge.teacher import teacher_pool_bytes
 from engines.reference.ort import OrtReference

@@ -20,7 +20,8 @@ from built_engine import Built, random_ids
 from edge.config import InferenceConfig
 from edge.executors.base import StepInput, StepOutput
 from edge.executors.cpu_plan import PLAN_FILE, WEIGHTS_FILE, CpuPlan
-from edge.executors.native import NativeExecutor, load_core
+from edge.executors.native import NativeExecutor
+from edge.executors.native_core import load_core
 from edge.manifest import Limits
 from edge.pages.fit import fit_pool
 from edge.pages.geometry import page_groups

@@ -20,7 +20,7 @@ pytest.importorskip("onnxruntime", reason="needs the build extra")
 
 from built_engine import Built, random_ids
 
-from edge.executors.native import load_core
+from edge.executors.native_core import load_core
 from engines.sources.base import open_source
 
 MODEL = replace(LLAMA, layers=1)

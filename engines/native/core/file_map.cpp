@@ -3,9 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <system_error>
 
 #include "sizes.h"
 
@@ -13,11 +11,10 @@ namespace edge {
 namespace {
 
 constexpr int64_t HUGE_PAGE = 2 << 20;
-constexpr int POPULATE_READ = 22;  // MADV_POPULATE_READ, Linux 5.14; older headers do not name it
 
 }  // namespace
 
-int FileMap::open(int fd, int64_t bytes) {
+int FileMap::open(int fd, int64_t bytes, const std::string &loss) {
   // Room for the file behind the next border; what is left over on both sides goes back.
   const int64_t mapped = align_up(bytes, sysconf(_SC_PAGESIZE)), room = mapped + HUGE_PAGE;
   void *start = mmap(nullptr, static_cast<size_t>(room), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -35,27 +32,16 @@ int FileMap::open(int fd, int64_t bytes) {
   data_ = at;
   bytes_ = bytes;
   madvise(data_, static_cast<size_t>(bytes_), MADV_HUGEPAGE);  // read into the cache in pieces of 2 MiB, where that can be
-  try {
-    reader_ = std::thread(&FileMap::read_ahead, this);
-  } catch (const std::system_error &) {
-    // Whoever reads first waits for the disk; nothing else.
-  }
+  line_.watch(data_, bytes_, loss);
+  reader_ = std::make_unique<ReadAhead>();
+  reader_->start(data_, bytes_);
   return 0;
 }
 
 FileMap::~FileMap() {
-  quit_.store(true, std::memory_order_relaxed);
-  if (reader_.joinable()) reader_.join();
+  reader_.reset();
+  line_.forget();
   if (data_) munmap(data_, static_cast<size_t>(bytes_));
-}
-
-// Without it a load would wait for the disk, or the first step for one page after another.
-void FileMap::read_ahead() {
-  for (int64_t at = 0; at < bytes_ && !quit_.load(std::memory_order_relaxed); at += HUGE_PAGE) {
-    const size_t count = static_cast<size_t>(std::min(bytes_ - at, HUGE_PAGE));
-    if (madvise(data_ + at, count, POPULATE_READ) == 0) continue;
-    madvise(data_ + at, count, MADV_WILLNEED);
-  }
 }
 
 }  // namespace edge

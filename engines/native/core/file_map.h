@@ -1,9 +1,11 @@
-// A file in memory, read-only, shared with whoever maps it. Owns: the mapping, a thread that reads it ahead. Needs: nothing.
-// Never: what the bytes mean.
+// A file in memory, read-only, shared with whoever maps it. Owns: the mapping. Needs: an open file. Never: what the bytes mean.
 #pragma once
-#include <atomic>
 #include <cstdint>
-#include <thread>
+#include <memory>
+#include <string>
+
+#include "bus_error.h"
+#include "read_ahead.h"
 
 namespace edge {
 
@@ -11,8 +13,9 @@ namespace edge {
 // in such pieces (Linux 6.16 on ext4, XFS and Btrfs): decode reads all weights a token, some 10 % faster so.
 class FileMap {
  public:
-  // `bytes` of the open file `fd`, which may be closed afterwards. Returns 0 or the errno of what failed.
-  int open(int fd, int64_t bytes);
+  // `bytes` of the open file `fd`, which may be closed afterwards. `loss`: the line that the process ends with where the file
+  // is cut short meanwhile; "": none of ours. Returns 0 or the errno of what failed.
+  int open(int fd, int64_t bytes, const std::string &loss);
   FileMap() = default;
   ~FileMap();
   FileMap(const FileMap &) = delete;
@@ -21,12 +24,10 @@ class FileMap {
   const uint8_t *data() const { return data_; }
 
  private:
-  void read_ahead();
-
   uint8_t *data_ = nullptr;
   int64_t bytes_ = 0;
-  std::thread reader_;
-  std::atomic<bool> quit_{false};
+  BusErrorLine line_;
+  std::unique_ptr<ReadAhead> reader_;
 };
 
 }  // namespace edge

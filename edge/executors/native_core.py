@@ -1,0 +1,21 @@
+"""The native extension. Owns: loading it. Needs: contract. Never: what it computes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edge.errors import ExecutorError
+
+
+def load_core() -> Any:
+    """The extension module `edge._core`; ExecutorError with the mending command where it is missing or another contract's."""
+    from edge import contract
+
+    try:
+        from edge import _core
+    except ImportError as error:
+        raise ExecutorError(f"edge._core: the native core cannot be loaded ({error}). Install it: ./install.sh") from None
+    if contract.VERSION != _core.CONTRACT_VERSION:
+        ours, theirs = contract.VERSION, _core.CONTRACT_VERSION
+        raise ExecutorError(f"edge._core: built for contract {theirs}, this runtime has {ours}. Install again: ./install.sh")
+    return _core
