@@ -36,7 +36,7 @@ class Queues:
 
     def state(self, room: Room, can_evict: bool) -> State:
         """What the scheduler looks at. More waiting requests than can run at once make no difference to it."""
-        holders = [request.sequence.owner for request in reversed(self._waiting) if request.sequence.pages.held()]
+        holders = [request.sequence.owner for request in reversed(self._waiting) if request.sequence.pages.takes_room()]
         return State(
             running=tuple(self._picture(request) for request in self._running),
             waiting=tuple(self._picture(request) for request in self._waiting[: self._limits.max_sequences]),
@@ -76,20 +76,20 @@ class Queues:
     def running(self, request_id: int) -> Request:
         return next(request for request in self._running if request.id == request_id)
 
-    def give_up(self, owner: int) -> None:
+    def give_up(self, owner: int, prefix_cache: PrefixCache) -> None:
         """Frees the pages of an idle session or of a waiting request."""
-        sequence = self._idle.pop(owner, None)
-        if sequence is None:
-            sequence = next(request.sequence for request in self._waiting if request.sequence.owner == owner)
-        sequence.pages.release()
+        if (idle := self._idle.pop(owner, None)) is not None:
+            idle.pages.release()
+            return
+        next(request.sequence for request in self._waiting if request.sequence.owner == owner).give_up(prefix_cache)
 
-    def preempt(self, request_id: int) -> None:
+    def preempt(self, request_id: int, prefix_cache: PrefixCache) -> None:
         """Frees the pages of a running request, which waits again, in front. The last one that ran will run alone."""
         request = self.running(request_id)
         self._running.remove(request)
         if not self._running:
             self._alone.add(request_id)
-        request.sequence.pages.release()
+        request.sequence.give_up(prefix_cache)
         self._waiting.insert(0, request)
 
     def remove(self, request: Request, keep_pages: bool) -> None:

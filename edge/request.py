@@ -45,6 +45,12 @@ class SequenceTokens:
         self.token_ids = tokens
         self.lengthen(prefix_cache)
 
+    def give_up(self, prefix_cache: PrefixCache) -> None:
+        """Frees its pages. Those of a file, which take no room, it begins with again: the pool may have none for them."""
+        self.pages.release()
+        if (cut := prefix_cache.find_pinned(self.token_ids, len(self.token_ids) - 1)) is not None:
+            self.pages.adopt(cut)
+
     def lengthen(self, prefix_cache: PrefixCache) -> bool:
         """Goes on from the longest cut of the tokens, less the last, where that is more than its own pages; whether it is."""
         cut = prefix_cache.find(self.token_ids, len(self.token_ids) - 1)

@@ -41,9 +41,9 @@ class StepChoice:
                 can_evict = self.prefix_cache.evict(self.queues.shared_to_seal())
                 continue
             elif isinstance(decision, GiveUp):
-                self.queues.give_up(decision.owner)
+                self.queues.give_up(decision.owner, self.prefix_cache)
             elif isinstance(decision, Preempt):
-                self.queues.preempt(decision.request)
+                self.queues.preempt(decision.request, self.prefix_cache)
                 self.counts.preemptions += 1
                 if self.queues.is_alone:  # it is promised an empty pool
                     self.prefix_cache.clear()

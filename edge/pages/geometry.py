@@ -99,6 +99,16 @@ def pages_for(tokens: int) -> int:
     return -(-tokens // PAGE_TOKENS)
 
 
+def own_tokens(context: int, shared: int) -> int:
+    """The tokens of a sequence by itself that takes, in each group and form, at least the pages that one of `context` tokens
+    takes beside those of its first `shared` tokens, a multiple of PAGE_TOKENS, which somebody else holds.
+
+    Pages that stand open at the end of what is shared, at most two blocks of them, are sealed into pages of its own; a sequence
+    by itself keeps its first page open.
+    """
+    return context if not shared else min(context, max(1, context - shared + 3 * SEAL_TOKENS))
+
+
 def next_border(position: int) -> int:
     """The first seal border behind `position`."""
     return (position // SEAL_TOKENS + 1) * SEAL_TOKENS

@@ -1,7 +1,7 @@
 """KV extents, free and in use. Owns: slabs, offsets, reference counts. Needs: geometry. Never: tensors, sequences.
 
 Sequences hold extents, and cuts of the prefix cache do. What only cuts hold is cached: it is in use, and goes when somebody
-needs the room.
+needs the room. Behind the pool lie the extents of files, where some are mapped: anybody's, and never free.
 """
 
 from __future__ import annotations
@@ -43,6 +43,10 @@ class _Extent:
     cuts: int = 0  # of these, cuts of the prefix cache
 
 
+_OUTSIDE = _Piece(0, 0, 0, [])  # of the extents of files
+_PINNED = 1 << 40  # their references: that of the file, which never goes
+
+
 class Pool:
     """A fixed number of slabs. A slab takes the size of the first extent that is taken from it; the end that no extent of that
     size fits goes to a smaller size, and so on. Equal calls give equal offsets: those in slabs of sequences first, then low
@@ -64,6 +68,7 @@ class Pool:
         self._extents: dict[int, _Extent] = {}  # by offset, those in use
         self._bytes_by_format: Counter[str] = Counter()
         self._cached_by_format: Counter[str] = Counter()  # of these, what only cuts hold
+        self._baked_bytes = 0
         self._high_water = 0
         self._high_water_by_format: dict[str, int] = {}
 
@@ -82,6 +87,19 @@ class Pool:
         waiting = {kind: [self._take(kind) for _ in range(extents[kind])][::-1] for kind in kinds}
         self._note_high_water()
         return Lease(self, waiting)
+
+    def pin(self, offset: int, kind: ExtentKind) -> None:
+        """An extent of a file behind the pool, for all to share. BudgetError where no page-table word reaches it."""
+        assert offset >= self.size.pool_bytes and offset % OFFSET_UNIT == 0, f"{offset} is no place behind the pool"
+        if offset + kind.bytes > LARGEST_POOL:
+            raise BudgetError(
+                f"pool and prefixes: more than {LARGEST_POOL >> 30} GiB, which a page table reaches. Use fewer prefixes, less "
+                "context or fewer sequences"
+            )
+        if offset not in self._extents:
+            self._extents[offset] = _Extent(kind, _OUTSIDE, _PINNED)
+            self._baked_bytes += kind.bytes
+        assert self._extents[offset].kind == kind, "an extent in two forms"
 
     def share(self, offsets: Iterable[int]) -> None:
         """One more sequence that holds the extents at `offsets`."""
@@ -140,7 +158,7 @@ class Pool:
             self._drop_empty(offset // self.size.slab_bytes)
 
     def references(self, offset: int) -> int:
-        """Holders of the extent at `offset`; 0 where none is."""
+        """Holders of the extent at `offset`; 0 where none is, and very many for one of a file."""
         extent = self._extents.get(offset)
         return extent.references if extent else 0
 
@@ -181,14 +199,15 @@ class Pool:
             high_water_bytes=self._high_water,
             bytes_by_format=dict(+self._bytes_by_format),
             high_water_by_format=dict(self._high_water_by_format),
+            baked_bytes=self._baked_bytes,
         )
 
     def check(self, held: Counter[int], cuts: Counter[int] = NOTHING) -> None:
         """Asserts that slabs, extents, lists and counts tell the same story, and that the extents in use are those that their
         holders know of: `held` is offset -> sequences, `cuts` offset -> cuts."""
-        assert {offset: extent.references for offset, extent in self._extents.items()} == held + cuts, (
-            "an extent nobody knows, or lost"
-        )
+        ours = {offset: extent for offset, extent in self._extents.items() if extent.piece is not _OUTSIDE}
+        holders = {offset: extent.references - _PINNED * (offset not in ours) for offset, extent in self._extents.items()}
+        assert {offset: count for offset, count in holders.items() if count} == held + cuts, "an extent nobody knows, or lost"
         assert {offset: extent.cuts for offset, extent in self._extents.items() if extent.cuts} == cuts, "cuts are off"
         count = self.size.pool_bytes // self.size.slab_bytes
         assert sorted([*self._free_slabs, *self._slabs]) == list(range(count)), "a slab is lost or double"
@@ -199,7 +218,7 @@ class Pool:
             place = number * self.size.slab_bytes
             for piece in pieces:
                 assert piece.start == place and self._pieces[place] is piece, "a hole between two pieces"
-                used = [offset for offset, extent in self._extents.items() if extent.piece is piece]
+                used = [offset for offset, extent in ours.items() if extent.piece is piece]
                 assert sorted(used + piece.free) == [place + i * piece.extent_bytes for i in range(piece.count)], (
                     "an extent is lost"
                 )
@@ -214,17 +233,17 @@ class Pool:
         assert sum(map(len, self._slabs.values())) == len(self._pieces), "a piece without a slab"
         assert {size: starts for size, starts in self._open.items() if starts} == open_pieces, "open pieces have room"
         assert +self._free_extents == +free_extents, "the count of free extents is off"
-        assert all(extent.kind.bytes == extent.piece.extent_bytes for extent in self._extents.values()), "two sizes in a piece"
-        assert all(extent.references > 0 for extent in self._extents.values()), "an extent in use that nobody holds"
+        assert all(extent.kind.bytes == extent.piece.extent_bytes for extent in ours.values()), "two sizes in a piece"
+        assert all(extent.references > 0 for extent in ours.values()), "an extent in use that nobody holds"
         counts = self.counts()
-        assert counts.used_bytes == sum(extent.kind.bytes for extent in self._extents.values()), "used bytes are off"
+        assert counts.used_bytes == sum(extent.kind.bytes for extent in ours.values()), "used bytes are off"
         assert counts.used_bytes + counts.free_bytes + counts.slack_bytes == counts.pool_bytes, "bytes are lost"
         by_format: Counter[str] = Counter()
-        for extent in self._extents.values():
+        for extent in ours.values():
             by_format[extent.kind.page_format] += extent.kind.bytes
         assert counts.bytes_by_format == by_format, "bytes of a format are off"
         cached: Counter[str] = Counter()
-        for extent in self._extents.values():
+        for extent in ours.values():
             if extent.references == extent.cuts:
                 cached[extent.kind.page_format] += extent.kind.bytes
         assert +self._cached_by_format == cached, "cached bytes are off"

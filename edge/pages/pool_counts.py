@@ -17,6 +17,7 @@ class PoolCounts:
     high_water_bytes: int  # the most that `held_bytes` has been
     bytes_by_format: dict[str, int]  # of the used bytes
     high_water_by_format: dict[str, int]  # of those when they were the most
+    baked_bytes: int  # in extents of files, behind the pool
 
     @property
     def held_bytes(self) -> int:

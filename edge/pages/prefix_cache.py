@@ -109,6 +109,16 @@ class PrefixCache:
         node = self._find(ids, most)
         return None if node is None else node.cut
 
+    def find_pinned(self, ids: Sequence[int], most: int) -> Cut | None:
+        """The same of those that are pinned: a sequence that begins with it holds nothing of the pool."""
+        node, found = self._root, None
+        for key in _keys(ids, min(most, len(ids))):
+            if (child := node.children.get(key)) is None:
+                break
+            node = child
+            found = node.cut if node.is_pinned else found
+        return found
+
     def use(self, ids: Sequence[int], cut: Cut) -> None:
         """A sequence begins with a cut that `find` gave for these ids."""
         node = self._find(ids, cut.length)

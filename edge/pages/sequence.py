@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edge.contract import EMPTY, FORMAT_SHIFT, PAGE_FORMATS, PAGE_TOKENS, page_word, word_offset
+from edge.contract import EMPTY, FORMAT_SHIFT, OFFSET_MASK, PAGE_FORMATS, PAGE_TOKENS, page_word, word_offset
 from edge.pages.geometry import (
     ExtentKind,
     GroupPages,
@@ -105,15 +105,24 @@ class SequencePages:
         if not new:  # no border without a new page
             return (PageCount(0, 0),) * len(self._groups)
         missing = []
-        for group, first in zip(self._groups, self._first, strict=True):
+        for index, (group, first) in enumerate(zip(self._groups, self._first, strict=True)):
             peak, held = peak_count(group, length, chunk_tokens), span_count(first, self._end, self._sealed)
-            sealing = sealed_end(length - 1) - max(first, self._sealed, 1)
-            missing.append(PageCount(max(0, min(peak.open - held.open, new)), max(0, min(peak.sealed - held.sealed, sealing))))
+            begin, end = max(first, self._sealed, 1), sealed_end(length - 1)
+            # A page that somebody else holds is sealed all the same, and no new one may stand where it stood.
+            shared = sum(not self._is_ours(index, page) for page in range(begin, min(end, self._end))) if group.seals else 0
+            missing.append(
+                PageCount(max(0, min(peak.open - held.open + shared, new)), max(0, min(peak.sealed - held.sealed, end - begin)))
+            )
         return tuple(missing)
 
     def held(self) -> int:
         """Pages held, all layer groups together."""
         return sum(self._end - first for first in self._first)
+
+    def takes_room(self) -> bool:
+        """Whether it holds anything in the pool: what lies in a file takes none."""
+        held = self._words[self._words != EMPTY]
+        return bool(held.size) and word_offset(int((held & OFFSET_MASK).min())) < self._pool.size.pool_bytes
 
     def place(self, length: int, lease: Lease) -> tuple[np.ndarray, tuple[PageMove, ...]]:
         """Words int32 [groups, max_pages, 2] of the state with `length` tokens, and the moves that lead to it; new extents are

@@ -6,6 +6,7 @@ from edge.pace import Pace
 from edge.pages.fit import PoolSize
 from edge.pages.geometry import ExtentKind, GroupPages, PageCount, PageKind, extents_of
 from edge.pages.pool import Pool
+from edge.pages.prefix_cache import PrefixCache
 from edge.pages.sequence import SequencePages
 from edge.queues import Queues
 from edge.request import Request, SequenceTokens
@@ -15,6 +16,7 @@ from edge.scheduler.state import State, StepLimits
 PAGE = PageKind(ExtentKind("fp16", 1024), ExtentKind("fp16", 1024))
 GROUPS = (GroupPages(0, PAGE, PAGE),)
 POOL = Pool(PoolSize(64 * 1024, 4096))
+NO_CUTS = PrefixCache(POOL)
 
 
 def make_request(number: int, tokens: int = 40) -> Request:
@@ -49,16 +51,16 @@ def make_queues(count: int, running: int) -> tuple[Queues, list[Request]]:
 def test_a_preempted_request_waits_in_front_without_pages() -> None:
     queues, requests = make_queues(5, 3)
     compute(requests[2], 40)
-    queues.preempt(2)
+    queues.preempt(2, NO_CUTS)
     assert numbers(state(queues)) == ([0, 1], [2, 3, 4])
     assert requests[2].sequence.pages.held() == 0 and state(queues).waiting[0].pages_to_known == (PageCount(2, 0),)
 
 
 def test_the_last_one_that_ran_runs_alone_until_it_ends() -> None:
     queues, requests = make_queues(3, 2)
-    queues.preempt(1)
+    queues.preempt(1, NO_CUTS)
     assert not state(queues).alone
-    queues.preempt(0)
+    queues.preempt(0, NO_CUTS)
     assert state(queues).alone and numbers(state(queues)) == ([], [0, 1, 2])
     queues.admit(1)
     queues.remove(requests[1], keep_pages=False)
@@ -76,7 +78,7 @@ def test_idle_sessions_come_before_waiting_requests_of_which_the_youngest_first(
         queues.remove(requests[number], keep_pages=True)
     assert state(queues).idle == (101, 100, 104, 103, 102)
     for owner in state(queues).idle:
-        queues.give_up(owner)
+        queues.give_up(owner, NO_CUTS)
     assert state(queues).idle == () and POOL.used_bytes == 0
 
 
