@@ -12,6 +12,7 @@ from edge.errors import RequestError
 from edge.interrupts import deferred_interrupts
 from edge.pace import Pace
 from edge.text.normalise import prompt_text
+from edge.text.opening import with_document
 from edge.text.template import ChatTemplate, render_chat
 from edge.text.tokenizer import Tokenizer
 
@@ -63,16 +64,22 @@ class AnswerFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class _Computed:
-    """The ids of the last turn, and the text that they stand for: what the next prompt can begin with."""
+class Computed:
+    """Ids, and the text that they stand for: what a prompt can begin with."""
 
-    ids: tuple[int, ...]  # prompt and answer, without the token that ended it
+    ids: tuple[int, ...]  # of the last turn: prompt and answer, without the token that ended it
     text: str  # the rendered prompt, and the answer behind it
 
 
-def with_document(document: str, question: str) -> str:
-    """The first message of a chat about a document."""
-    return f"{document}\n\n{question}"
+NOTHING = Computed((), "")
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrefix:
+    """A baked prefix as a chat sees it: each first message stands behind it."""
+
+    name: str
+    opening: Computed
 
 
 class Conversation:
@@ -80,16 +87,23 @@ class Conversation:
     computes only what is new: tokenising an answer again need not give the tokens that the model chose."""
 
     def __init__(
-        self, tokenizer: Tokenizer, template: ChatTemplate, engine: ChatEngine, context: int, settings: ChatSettings
+        self,
+        tokenizer: Tokenizer,
+        template: ChatTemplate,
+        engine: ChatEngine,
+        context: int,
+        settings: ChatSettings,
+        prefix: ChatPrefix | None = None,
     ) -> None:
-        """`context`: tokens that the engine holds, prompt and answer together."""
+        """`context`: tokens that the engine holds, prompt and answer together. The settings are those of the prefix."""
         self._tokenizer, self._template, self._engine = tokenizer, template, engine
         self.context = context
         self.settings = settings  # of the answers to come
         self.messages: list[Message] = []  # without the system message of the settings
         self.figures: AnswerFigures | None = None  # of the last answer
-        self._computed = _Computed((), "")
-        self._earlier: list[_Computed] = []  # as it was in front of each turn that was said here
+        self._prefix = prefix
+        self._computed = NOTHING
+        self._earlier: list[Computed] = []  # as it was in front of each turn that was said here
 
     def check_length(self, text_bytes: int) -> None:
         """RequestError where a text of so many bytes fits in no chat of this context, however it is cut into tokens."""
@@ -101,7 +115,7 @@ class Conversation:
 
     def replace_messages(self, messages: list[Message]) -> None:
         """Goes on from another history."""
-        self.messages, self._computed = messages, _Computed((), "")
+        self.messages, self._computed = messages, NOTHING
         self._earlier = []
 
     def undo(self) -> None:
@@ -111,7 +125,7 @@ class Conversation:
             raise RequestError("nobody has asked anything yet, so there is nothing to take back")
         self.messages = self.messages[: places[-1]]
         # Of a chat that was loaded no ids are known.
-        self._computed = self._earlier.pop() if self._earlier else _Computed((), "")
+        self._computed = self._earlier.pop() if self._earlier else NOTHING
 
     def used_tokens(self) -> int:
         """Tokens of the context that the turns so far take."""
@@ -127,6 +141,11 @@ class Conversation:
             content = with_document(self.settings.document, content)
         message = {"role": "user", "content": content}
         rendered, ids = self._prompt([*self.messages, message])
+        if (prefix := self._prefix) is not None and not self.messages and not rendered.startswith(prefix.opening.text):
+            raise RequestError(
+                f"this chat does not begin with the prefix {prefix.name}: its system message or the template is another than "
+                "when it was baked. /set system as it was, or bake it again: edge bake"
+            )
         if len(ids) >= self.context:
             raise RequestError(
                 f"this chat has {len(ids):,} tokens, the context {self.context:,}, and an answer needs room. "
@@ -167,13 +186,13 @@ class Conversation:
                     answer = self._tokenizer.decode(answer_ids)
                     self.messages += [message, {"role": "assistant", "content": answer}]
                     self._earlier.append(self._computed)
-                    self._computed = _Computed((*ids, *answer_ids), rendered + answer)
+                    self._computed = Computed((*ids, *answer_ids), rendered + answer)
 
     def _cuts(self, message: Message, ids: list[int]) -> list[int]:
         """Where turns end: behind each token that ends an answer, which templates write behind every turn. Where the first
         question begins as well: what the settings put in front of it may be in its turn."""
         cuts = [place + 1 for place, token in enumerate(ids) if token in self._tokenizer.eos_ids]
-        if not self.messages and (self.settings.system or self.settings.document):
+        if not self.messages and self._prefix is None and (self.settings.system or self.settings.document):
             other = with_document(self.settings.document, "?") if self.settings.document else "?"
             others = self._prompt([message | {"content": other}])[1]
             alike = next((i for i, (a, b) in enumerate(zip(ids, others, strict=False)) if a != b), min(len(ids), len(others)))
@@ -181,12 +200,14 @@ class Conversation:
         return cuts
 
     def _prompt(self, messages: list[Message]) -> tuple[str, list[int]]:
-        """The rendered chat and its ids; those of the last turn stand in front where the text begins with theirs."""
+        """The rendered chat and its ids; those of the last turn, or of the prefix, stand in front where the text begins with
+        theirs."""
         system = self.settings.system
         opening = [{"role": "system", "content": prompt_text(system, "the system message")}] if system else []
         self.check_length(sum(len(message["content"].encode()) for message in opening + messages))
         chat = render_chat(self._template, opening + messages)
-        text, done = chat.text, self._computed
-        if done.ids and text.startswith(done.text) and len(text) > len(done.text):
-            return text, [*done.ids, *self._tokenizer.encode_chat(chat, start=len(done.text))]
+        text = chat.text
+        for done in (self._computed, NOTHING if self._prefix is None else self._prefix.opening):
+            if done.ids and text.startswith(done.text) and len(text) > len(done.text):
+                return text, [*done.ids, *self._tokenizer.encode_chat(chat, start=len(done.text))]
         return text, self._tokenizer.encode_chat(chat)

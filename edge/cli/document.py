@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge.cli.conversation import ChatSettings, with_document
+from edge.cli.conversation import ChatSettings
 from edge.config import InferenceConfig
 from edge.errors import RequestError
 from edge.text.normalise import prompt_text
+from edge.text.opening import opening_messages
 from edge.text.template import ChatTemplate, render_chat
 from edge.units import human_bytes
 
@@ -24,7 +25,7 @@ _QUESTION_TOKENS = 64  # for which there must be room behind the file, the first
 _TALK_TOKENS = 512  # of questions beside the answer, where we choose the context
 
 
-def read_document(path: Path, check_length: Callable[[int], None]) -> str:
+def read_document(path: Path, check_length: Callable[[int], None], option: str = "--file") -> str:
     """The text of the file, without the line ends behind it. RequestError where it cannot be read, is not UTF-8, is empty, or
     is longer than `check_length` lets pass; no more than that is held."""
     is_text = True  # what is none is not said to be too long
@@ -39,11 +40,11 @@ def read_document(path: Path, check_length: Callable[[int], None]) -> str:
                 else:
                     break
     except OSError as error:
-        raise RequestError(f"--file {path}: cannot be read: {error.strerror}. Check the path") from error
+        raise RequestError(f"{option} {path}: cannot be read: {error.strerror}. Check the path") from error
     except RequestError as error:
-        raise RequestError(f"--file {path}: {error}") from error
+        raise RequestError(f"{option} {path}: {error}") from error
     # Some editors put a byte order mark in front, which is no text.
-    return prompt_text(bytes(data).removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n"), f"--file {path}")
+    return prompt_text(bytes(data).removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n"), f"{option} {path}")
 
 
 def _is_text(decoder: codecs.IncrementalDecoder, block: bytes) -> bool:
@@ -66,19 +67,24 @@ def document_context(
     """The context for a chat about the document of `settings`: what is asked for, all that a KV budget holds (None), or enough
     for the document, a question and an answer. RequestError or BudgetError, with tokens and bytes, where the document leaves no
     room for them."""
+    messages = opening_messages(settings.system, settings.document, "?")
+    tokens = len(tokenizer.encode_chat(render_chat(template, messages)))
+    size = f"--file {path}: {human_bytes(len(settings.document.encode()))} are {tokens:,} tokens"
+    return context_for(package, kv, size, tokens, settings.max_tokens, asked)
+
+
+def context_for(package: Package, kv: KvChoice, size: str, tokens: int, answer_tokens: int, asked: int | None) -> int | None:
+    """As `document_context`, where it is known that what stands in front of the first question has so many tokens; `size` says
+    so."""
     from edge.footprint import check_prompt_budget
 
-    opening = [{"role": "system", "content": settings.system}] if settings.system else []
-    message = {"role": "user", "content": with_document(settings.document, "?")}
-    tokens = len(tokenizer.encode_chat(render_chat(template, [*opening, message])))
-    size = f"--file {path}: {human_bytes(len(settings.document.encode()))} are {tokens:,} tokens"
     needed, limit = tokens + _QUESTION_TOKENS, package.manifest.limits.max_context
     if needed > (most := limit if asked is None else asked):
         where = "the engine takes" if asked is None else "--ctx-size is"
-        longer = f"Give --ctx-size {min(limit, tokens + _TALK_TOKENS + settings.max_tokens)}, or leave it out"
-        step = "Shorten the file" if needed > limit else longer
+        longer = f"Give --ctx-size {min(limit, tokens + _TALK_TOKENS + answer_tokens)}, or leave it out"
+        step = "Shorten it" if needed > limit else longer
         raise RequestError(f"{size}, which with a question needs a context of {needed:,}; {where} {most:,}. {step}")
     check_prompt_budget(package, kv, f"{size}, which with a question", needed)
     if asked is not None or kv.budget_bytes is not None:
         return asked
-    return min(limit, max(InferenceConfig.load().context, tokens + _TALK_TOKENS + settings.max_tokens))
+    return min(limit, max(InferenceConfig.load().context, tokens + _TALK_TOKENS + answer_tokens))
