@@ -3,7 +3,7 @@ runtime. Never: text, terminals."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from edge.planner import MemoryPlan, MemorySizes, check_budget, plan_memory
 from edge.preset_plan import PresetPlan, preset_plans
 
 if TYPE_CHECKING:
+    from edge.baked.prefix import BakedPrefix
     from edge.executors.cpu_plan import CpuPlan
     from edge.manifest import Limits
     from edge.runtime import Runtime
@@ -26,7 +27,15 @@ if TYPE_CHECKING:
 
 
 def engine_sizes(
-    plan: CpuPlan, spec: ModelSpec, limits: Limits, config: InferenceConfig, kv: KvChoice, *, threads: int, host_bytes: int
+    plan: CpuPlan,
+    spec: ModelSpec,
+    limits: Limits,
+    config: InferenceConfig,
+    kv: KvChoice,
+    *,
+    threads: int,
+    host_bytes: int,
+    baked_bytes: int = 0,
 ) -> MemorySizes:
     """Bytes of a CPU engine under `limits`, as functions of the context."""
     from edge.executors.native import workspace_bytes
@@ -36,6 +45,7 @@ def engine_sizes(
         pool=lambda context: kv_pool(spec, kv, context, limits.max_sequences, config).pool_bytes,
         workspace=lambda context: workspace_bytes(plan, spec, replace(limits, max_context=context), threads),
         host=host_bytes,
+        baked=baked_bytes,
     )
 
 
@@ -47,9 +57,11 @@ def package_plan(
     sequences: int = 1,
     threads: int | None = None,
     with_text: bool = True,
+    baked_bytes: int = 0,
 ) -> MemoryPlan:
-    """The memory table of a load of `package`. None: the configured context (beside a KV budget all that it holds), all
-    processors. RequestError where the engine does not take such a load, BudgetError where the KV budget does not hold it."""
+    """The memory table of a load of `package`, with prefixes of so many bytes. None: the configured context (beside a KV budget
+    all that it holds), all processors. RequestError where the engine does not take such a load, BudgetError where the KV budget
+    does not hold it."""
     config = InferenceConfig.load()
     engine = package.manifest.limits
     longest = longest_in_budget(package.spec, kv, sequences, engine.max_context, config)
@@ -65,7 +77,7 @@ def package_plan(
         limit=engine.max_context,
         config=config,
     )
-    sizes = _package_sizes(package, kv, limits, config, threads, with_text)
+    sizes = _package_sizes(package, kv, limits, config, threads, with_text, baked_bytes)
     return plan_memory(sizes, context=limits.max_context, longest_context=longest, available=machine_memory().available)
 
 
@@ -105,7 +117,13 @@ def package_presets(
 
 
 def _package_sizes(
-    package: Package, kv: KvChoice, limits: Limits, config: InferenceConfig, threads: int | None, with_text: bool
+    package: Package,
+    kv: KvChoice,
+    limits: Limits,
+    config: InferenceConfig,
+    threads: int | None,
+    with_text: bool,
+    baked_bytes: int = 0,
 ) -> MemorySizes:
     from edge.executors.cpu_plan import CpuPlan
     from edge.executors.native import available_threads
@@ -119,6 +137,7 @@ def _package_sizes(
         kv,
         threads=threads or available_threads(),
         host_bytes=host.base_bytes + (host.text_bytes if with_text else 0),
+        baked_bytes=baked_bytes,
     )
 
 
@@ -174,9 +193,10 @@ def open_runtime(
     isa: str = "auto",
     ignore_budget: bool = False,
     config: InferenceConfig | Auto = AUTO,
+    prefixes: Sequence[BakedPrefix] = (),
 ) -> Runtime:
-    """A runtime for what was planned. BudgetError, before anything is allocated, where the plan does not fit; `ask_for` as in
-    `check_budget`."""
+    """A runtime for what was planned, with these prefixes. BudgetError, before anything is allocated, where the plan does not
+    fit; `ask_for` as in `check_budget`."""
     from edge.opening import open_package
 
     if not ignore_budget:
@@ -190,4 +210,5 @@ def open_runtime(
         preset=kv.preset,
         isa=isa,
         config=config,
+        prefixes=prefixes,
     )

@@ -3,20 +3,21 @@ config. Never: allocates, other memory."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from edge.config import AUTO, InferenceConfig
 from edge.errors import BudgetError
 from edge.pages.budget import plan_pool
 from edge.pages.fit import PoolSize, cut_pool, longest_context, pool_holds
-from edge.pages.geometry import GroupPages, page_groups
+from edge.pages.geometry import GroupPages, own_tokens, page_groups
 from edge.presets import PRESETS, PresetName
 from edge.units import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from edge.baked.prefix import BakedPrefix
     from edge.package import Package
     from edge.spec import ModelSpec
 
@@ -25,25 +26,32 @@ _WHOLE = 1_000_000  # bytes: budgets that are proposed are whole megabytes
 
 @dataclass(frozen=True, slots=True)
 class KvChoice:
-    """The preset, and the bytes of all KV memory where the user gives them."""
+    """The preset, the bytes of all KV memory where the user gives them, and what need not lie in it."""
 
     preset: PresetName
     budget_bytes: int | None = None  # None: what the load needs
+    prefix_tokens: int = 0  # of each sequence, those at its front whose pages are baked
 
 
-def choose_kv(package: Package, preset: PresetName | None, budget_bytes: int | None) -> KvChoice:
-    """What the command line asks for. RequestError where the engine lacks the preset."""
+def choose_kv(
+    package: Package, preset: PresetName | None, budget_bytes: int | None, prefix: BakedPrefix | None = None
+) -> KvChoice:
+    """What the command line asks for; without a preset that of the prefix, where there is one. RequestError where the engine
+    lacks the preset or has no prefixes, PackageError where the prefix is not for it."""
     from edge.runnable import check_asked, choose_preset
 
+    if prefix is not None:
+        prefix.check_engine(package.manifest, preset)
+        preset = prefix.header.engine.preset
     chosen = choose_preset(package, AUTO if preset is None else preset, InferenceConfig.load())
-    check_asked(package.manifest, str(package.path), preset=chosen, prefixes=False, forced=package.forced)
-    return KvChoice(chosen, budget_bytes)
+    check_asked(package.manifest, str(package.path), preset=chosen, prefixes=prefix is not None, forced=package.forced)
+    return KvChoice(chosen, budget_bytes, 0 if prefix is None else prefix.header.tokens)
 
 
 def kv_pool(spec: ModelSpec, kv: KvChoice, context: int, sequences: int, config: InferenceConfig) -> PoolSize:
     """The pool for such a load: what the context needs, at most the budget."""
     groups = page_groups(spec, PRESETS[kv.preset])
-    needed = plan_pool(groups, context, sequences, config)
+    needed = plan_pool(groups, own_tokens(context, kv.prefix_tokens), sequences, config)
     if kv.budget_bytes is None or needed.pool_bytes <= kv.budget_bytes:
         return needed
     return cut_pool(groups, kv.budget_bytes, config.slab_bytes, config.chunk_tokens)
@@ -56,9 +64,11 @@ def longest_in_budget(spec: ModelSpec, kv: KvChoice, sequences: int, limit: int,
         return limit
     groups = page_groups(spec, PRESETS[kv.preset])
     size = cut_pool(groups, kv.budget_bytes, config.slab_bytes, config.chunk_tokens)
-    longest = longest_context(lambda tokens: pool_holds(groups, size, tokens, sequences, config.chunk_tokens), limit)
+    longest = longest_context(
+        lambda tokens: pool_holds(groups, size, own_tokens(tokens, kv.prefix_tokens), sequences, config.chunk_tokens), limit
+    )
     if longest is None:
-        least = budget_for(groups, 1, sequences, config)
+        least = budget_for(groups, own_tokens(1, kv.prefix_tokens), sequences, config)
         raise BudgetError(
             f"--kv-budget {human_bytes(kv.budget_bytes)}: {sequences} sequences of {spec.name} need {human_bytes(least)} for "
             "their first pages. Give it at least that, or ask for fewer sequences"
@@ -67,7 +77,7 @@ def longest_in_budget(spec: ModelSpec, kv: KvChoice, sequences: int, limit: int,
 
 
 def budget_for(groups: tuple[GroupPages, ...], context: int, sequences: int, config: InferenceConfig) -> int:
-    """A budget, in whole megabytes, that holds `sequences` sequences of up to `context` tokens."""
+    """A budget, in whole megabytes, that holds `sequences` sequences of up to `context` tokens of their own."""
     wanted = plan_pool(groups, context, sequences, config).pool_bytes
     while True:
         wanted = -(-wanted // _WHOLE) * _WHOLE
@@ -97,11 +107,14 @@ def check_kv_budget(
     budget = human_bytes(kv.budget_bytes)
     names = [name for name in PRESETS if name in offered]
     smaller = [name for name in names if name not in names[: names.index(kv.preset) + 1]]
-    held = {name: longest_in_budget(spec, KvChoice(name, kv.budget_bytes), sequences, limit, config) for name in smaller}
+    if kv.prefix_tokens:  # what was baked with one preset is not read with another
+        smaller = []
+    held = {name: longest_in_budget(spec, replace(kv, preset=name), sequences, limit, config) for name in smaller}
     ways = [f"--kv-preset {name}" for name in smaller if held[name] >= context][:1]
     names = [kv.preset, *smaller[-1:]] if not ways else [kv.preset]
+    own = own_tokens(context, kv.prefix_tokens)
     for name in names:
-        needed = budget_for(page_groups(spec, PRESETS[name]), context, sequences, config) // _WHOLE
+        needed = budget_for(page_groups(spec, PRESETS[name]), own, sequences, config) // _WHOLE
         ways.append(f"--kv-budget {needed}MB" + (f" --kv-preset {name}" if name != kv.preset else ""))
     raise BudgetError(
         f"{what} needs a context of {context:,} tokens, --kv-budget {budget} holds {longest:,} at the preset {kv.preset}. "
@@ -119,7 +132,8 @@ def answer_cut(
     if held >= wanted:
         return None
     assert kv.budget_bytes is not None, "without a budget all fits"
-    needed = budget_for(page_groups(spec, PRESETS[kv.preset]), wanted, 1, config) // _WHOLE
+    own = own_tokens(wanted, kv.prefix_tokens)
+    needed = budget_for(page_groups(spec, PRESETS[kv.preset]), own, 1, config) // _WHOLE
     return (
         f"--kv-budget {human_bytes(kv.budget_bytes)} has room for {held - prompt_tokens + 1:,} tokens of the answer, "
         f"--max-tokens is {max_tokens:,}. Room for all: --kv-budget {needed}MB"

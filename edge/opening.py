@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from edge.baked.mapped import MappedPrefixes
 from edge.config import AUTO, Auto, InferenceConfig
 from edge.kv_budget import KvChoice, kv_pool
 from edge.load import resolve_limits
@@ -9,6 +13,9 @@ from edge.package import Package
 from edge.presets import PresetName
 from edge.runnable import check_runs_here, choose_preset
 from edge.runtime import Runtime
+
+if TYPE_CHECKING:
+    from edge.baked.prefix import BakedPrefix
 
 
 def open_package(
@@ -21,11 +28,13 @@ def open_package(
     preset: PresetName | Auto = AUTO,
     isa: str = "auto",
     config: InferenceConfig | Auto = AUTO,
+    prefixes: Sequence[BakedPrefix] = (),
 ) -> Runtime:
     """A runtime over the engine of `package`. PackageError where it does not run here, RequestError where it does not take
     such a load, BudgetError where the memory cannot be had.
 
     `preset` AUTO: that of the configuration, or the next more exact one that the engine has; `Runtime.preset` tells.
+    Requests that begin with one of `prefixes` go on from its pages, for which the pool has no room then.
     """
     from edge.executors.native import NativeExecutor, available_threads
 
@@ -33,7 +42,8 @@ def open_package(
     chosen = choose_preset(package, preset, settings)
     check_runs_here(package, chosen)
     limits = resolve_limits(package.manifest.limits, context, max_sequences, settings)
-    kv = KvChoice(chosen, None if isinstance(pool_bytes, Auto) else pool_bytes)
+    shared = min((prefix.header.tokens for prefix in prefixes), default=0)
+    kv = KvChoice(chosen, None if isinstance(pool_bytes, Auto) else pool_bytes, shared)
     pool_size = kv_pool(package.spec, kv, limits.max_context, max_sequences, settings)
     executor = NativeExecutor.open(
         package.path / "engine",
@@ -42,5 +52,7 @@ def open_package(
         pool_bytes=pool_size.pool_bytes,
         threads=available_threads() if isinstance(threads, Auto) else threads,
         isa=isa,
+        files=[prefix.pool_file for prefix in prefixes],
     )
-    return Runtime(package.spec, executor, pool_size, limits, settings, chosen)
+    mapped = MappedPrefixes(prefixes, executor.file_offsets)
+    return Runtime(package.spec, executor, pool_size, limits, settings, chosen, mapped)

@@ -21,9 +21,11 @@ class MemorySizes:
     host: int
     runtime: int = 0
     system: int = 0
+    baked: int = 0
 
     def total(self, context: int) -> int:
-        return self.weights + self.pool(context) + self.workspace(context) + self.host + self.runtime + self.system
+        fixed = self.weights + self.baked + self.host + self.runtime + self.system
+        return fixed + self.pool(context) + self.workspace(context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class MemoryPlan:
     largest_context: int | None  # that fits, at most the model's own; None: not even one page
     runtime: int = 0  # of a GPU engine: CUDA context, TensorRT and its kernels
     system: int = 0  # what the running system keeps of a device that was not asked
+    baked: int = 0  # prefixes whose files are mapped behind the pool
 
     @property
     def total(self) -> int:
@@ -52,7 +55,12 @@ class MemoryPlan:
     def rows(self) -> tuple[tuple[str, int], ...]:
         """What adds up to the total. What a kind of engine does not have is left out."""
         rows = (("weights", self.weights), ("pool", self.pool), ("workspace", self.workspace))
-        rest = (("host", self.host), ("runtime", self.runtime), ("system", self.system))
+        rest = (
+            ("baked prefixes", self.baked),
+            ("host", self.host),
+            ("runtime", self.runtime),
+            ("system", self.system),
+        )
         return *rows, *(row for row in rest if row[1])
 
 
@@ -68,6 +76,7 @@ def plan_memory(sizes: MemorySizes, *, context: int, longest_context: int, avail
         largest_context=largest_context(sizes, longest_context, available),
         runtime=sizes.runtime,
         system=sizes.system,
+        baked=sizes.baked,
     )
 
 

@@ -14,6 +14,7 @@ from types import TracebackType
 
 import numpy as np
 
+from edge.baked.mapped import MappedPrefixes
 from edge.config import InferenceConfig
 from edge.errors import EdgeError, ExecutorError, RequestError
 from edge.events import Events
@@ -23,7 +24,7 @@ from edge.load import check_fits, check_prompt
 from edge.manifest import Limits
 from edge.pace import Pace
 from edge.pages.fit import PoolSize, bytes_needed, peak_sizes
-from edge.pages.geometry import page_groups, pages_for, table_bytes
+from edge.pages.geometry import own_tokens, page_groups, pages_for, table_bytes
 from edge.pages.pool import Pool
 from edge.pages.prefix_cache import PrefixCache, cut_border
 from edge.pages.sequence import SequencePages
@@ -53,8 +54,10 @@ class Runtime:
         limits: Limits,
         config: InferenceConfig,
         preset: PresetName = "exact",
+        mapped: MappedPrefixes | None = None,
     ) -> None:
-        """`limits` are those of this runtime, at most the engine's; the executor has `pool_size.pool_bytes` of pages."""
+        """`limits` are those of this runtime, at most the engine's; the executor has `pool_size.pool_bytes` of pages, and
+        behind them the prefixes of `mapped`."""
         self.spec = spec
         self.executor = executor
         self.pool_size = pool_size
@@ -65,6 +68,8 @@ class Runtime:
         self.prefix_cache = PrefixCache(self._pool, config.prefix_cache)
         chunk = min(config.chunk_tokens, limits.max_step_tokens)
         self._step_limits = StepLimits(limits.max_step_tokens, limits.max_sequences, chunk)
+        self._mapped = mapped or MappedPrefixes()
+        self._mapped.pin(spec, self._pool, self.prefix_cache)
         self._queues = Queues(self._step_limits)
         self._steady: Steady | None = None  # the next step, where it is like the last
         self._events: list[TokenEvent] = []  # since the last step
@@ -120,7 +125,9 @@ class Runtime:
         check_prompt(self.spec, tokens, max_tokens, self.limits.max_context)
         # The last token of an answer is never computed, so it needs no place.
         longest = min(len(tokens) + max_tokens - 1, self.limits.max_context)
-        check_fits(self._groups, self.pool_size, longest, self._step_limits.chunk_tokens)
+        self._mapped.check_unchanged()
+        own = own_tokens(longest, self._mapped.shared_tokens(tokens))
+        check_fits(self._groups, self.pool_size, own, self._step_limits.chunk_tokens)
         if any(request.sequence is sequence for request in self._queues.active()):
             raise RequestError("this session has a request that has not ended. Wait for it, cancel it, or open another session")
         number = self._new_number()
@@ -137,7 +144,7 @@ class Runtime:
                     stop_ids=stop_ids,
                     cuts=tuple(sorted({cut_border(cut) for cut in cuts if 0 < cut <= len(tokens)} - {0})),
                     pace=Pace(time.perf_counter()),
-                    peak=peak_sizes(self._groups, longest, self._step_limits.chunk_tokens),
+                    peak=peak_sizes(self._groups, own, self._step_limits.chunk_tokens),
                 )
                 self._queues.add(request)
                 self._steady = None
@@ -178,6 +185,11 @@ class Runtime:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+    @property
+    def isa(self) -> str:
+        """Name of the instruction set that runs."""
+        return self.executor.isa
 
     @property
     def has_work(self) -> bool:

@@ -11,6 +11,8 @@ from edge.request import Request, SequenceTokens
 from edge.sampling import SamplingParams
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from edge.runtime import Runtime
 
 
@@ -26,6 +28,11 @@ class Session:
     def computed_tokens(self) -> int:
         """Tokens whose pages stand, so that a request that begins with them need not compute them."""
         return self._sequence.pages.length
+
+    @property
+    def words(self) -> np.ndarray:
+        """Page-table words int32 [groups, max_pages, 2] of these pages; a view, not to be written to."""
+        return self._sequence.pages.words()
 
     def submit(
         self,

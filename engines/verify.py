@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from calibration.tiers import load_tier
+from edge.baked.folder import verify_baked
 from edge.comparison import Comparison
 from edge.manifest import Verdict, VerdictLimits, Verdicts, outcome
 from edge.package import Package
@@ -33,6 +34,7 @@ class StoredCheck:
 class VerifyReport:
     path: Path
     files: int
+    prefixes: tuple[str, ...]  # baked; their pages have the hash of their header
     built: Verdicts  # what the manifest says
     stored: StoredCheck
     reference: Verdicts | None  # None: not asked for
@@ -51,6 +53,7 @@ class VerifyReport:
         lines = [
             f"{self.path}: {'verified' if self.passed else 'FAILED'}",
             f"  {self.files} files have the hashes of the manifest",
+            *([f"  baked prefixes that are whole: {', '.join(self.prefixes)}"] if self.prefixes else []),
             f"  engine against the stored reference: KL {s.kl_mean:.5f} or more, top-1 {s.top1:.4f} over {s.rows} rows: "
             f"{'passed' if s.passed else 'FAILED'}",
         ]
@@ -81,11 +84,12 @@ def verify_package(
     if package.engine_kind != "cpu":
         return verify_device_package(package, progress, reference)
     package.verify_hashes(progress)
+    prefixes = verify_baked(package, progress)
     # A manifest may have been written by anybody: its limits count only where they are the tier's own.
     limits = load_tier(package.manifest.tier).engine_limits
     stored = _check_stored(package, limits.of_verdict, progress)
     measured = None if reference is None else measure_engine_again(package, reference, progress)
-    return VerifyReport(package.path, len(package.manifest.files), package.manifest.verdicts, stored, measured)
+    return VerifyReport(package.path, len(package.manifest.files), prefixes, package.manifest.verdicts, stored, measured)
 
 
 def _check_stored(package: Package, limits: VerdictLimits, progress: Progress) -> StoredCheck:

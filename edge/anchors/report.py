@@ -148,7 +148,7 @@ def _sections(text: str, anchors: Anchors, starts: np.ndarray, num_tokens: int) 
     """One for each anchor, and one for what stands in front of the first."""
     positions, tokens = anchors.positions.tolist(), starts.tolist()
     ends = anchors.ends.tolist()
-    titles = [_title(text[begin : min(end, begin + _TITLE_CHARS)]) for begin, end in zip(positions, ends, strict=True)]
+    titles = [section_title(text[begin:end]) for begin, end in zip(positions, ends, strict=True)]
     levels, signals = anchors.levels.tolist(), [signal_names(int(mask)) for mask in anchors.signals]
     if not positions or text[: positions[0]].strip():
         positions, tokens = [0, *positions], [0, *tokens]
@@ -162,9 +162,9 @@ def _sections(text: str, anchors: Anchors, starts: np.ndarray, num_tokens: int) 
     )
 
 
-def _title(written: str) -> str:
+def section_title(written: str) -> str:
     """A heading without its marks."""
-    plain = re.sub(r"<[^<>]{0,1000}>", " ", written)
+    plain = re.sub(r"<[^<>]{0,1000}>", " ", written[:_TITLE_CHARS])
     return " ".join(plain.strip("#*_=>[] \t\r\n").split())
 
 

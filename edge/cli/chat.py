@@ -17,6 +17,7 @@ from edge.cli.options import (
     max_tokens_option,
     model_option,
     package_and_words,
+    prefix_option,
     sampling_options,
     sampling_params,
     template_option,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 @click.option("--system", default="", help="A system message for the whole chat.")
 @click.option("-f", "--file", type=click.Path(path_type=Path), help="A text to talk about: it stands in front of the first "
               "message, in the same turn. UTF-8.")  # fmt: skip
+@prefix_option()
 @template_option()
 @max_tokens_option(1024)
 @context_option("yaml/runtime/inference.yaml or what --file needs, at most the model's own; all that --kv-budget holds")
@@ -49,6 +51,7 @@ def command(
     model: Path | None,
     system: str,
     file: Path | None,
+    prefix: str | None,
     chat_template_file: Path | None,
     max_tokens: int,
     context: int | None,
@@ -69,11 +72,14 @@ def command(
 
     With a pipe on standard input every line is a message, and the answers go to standard output.
 
-    A long document in a small budget: edge chat NAME.edge --file manual.md --kv-preset balanced --kv-budget 64MB
+    A long document in a small budget: edge chat NAME.edge --file manual.md --kv-preset balanced --kv-budget 64MB; one that is
+    asked often: edge bake
     """
     path, rest = package_and_words(words, model, takes_text=False)
     if rest:
         raise click.UsageError(f"one package at a time, {rest[0]!r} is too much", click.get_current_context())
+    if file is not None and prefix is not None:
+        raise click.UsageError("--file and --prefix: a chat begins with one of them", click.get_current_context())
     from edge.cli.chat_session import ChatOptions, run_chat
     from edge.cli.conversation import ChatSettings
 
@@ -84,6 +90,7 @@ def command(
         kv_preset=kv_preset,
         kv_budget=kv_budget,
         file=file,
+        prefix=prefix,
         threads=threads,
         isa=isa,
         template_file=chat_template_file,

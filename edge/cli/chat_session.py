@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from edge.cli.chat_commands import Leave, is_command, run_command
 from edge.cli.conversation import AnswerFigures, ChatSettings, Conversation
-from edge.cli.document import document_context, read_document
+from edge.cli.document import context_for, document_context, read_document
 from edge.cli.line_editor import LineEditor, PlainEditor, TerminalEditor
 from edge.cli.options import ask_for_context
 from edge.cli.screen import write_answer
@@ -38,6 +38,7 @@ class ChatOptions:
     kv_preset: PresetName | None = None
     kv_budget: int | None = None  # bytes
     file: Path | None = None  # a text in front of the first message
+    prefix: str | None = None  # one that is baked
     threads: int | None = None
     isa: str = "auto"
     template_file: Path | None = None  # in place of the package's own
@@ -47,6 +48,8 @@ class ChatOptions:
 
 def run_chat(package_path: Path, options: ChatOptions) -> None:
     """Talks to the package until the user leaves. EdgeError where it cannot be opened, or is a base model."""
+    from edge.baked.folder import open_baked
+    from edge.cli.prefix import chat_prefix, isa_note, prefix_system
     from edge.footprint import open_runtime, package_plan
     from edge.kv_budget import choose_kv
     from edge.package import Package
@@ -54,7 +57,8 @@ def run_chat(package_path: Path, options: ChatOptions) -> None:
     from edge.text.template import ChatTemplate
 
     package = Package.open(package_path, force=options.force)
-    kv = choose_kv(package, options.kv_preset, options.kv_budget)
+    prefix = None if options.prefix is None else open_baked(package.path, options.prefix)
+    kv = choose_kv(package, options.kv_preset, options.kv_budget, prefix)
     check_runs_here(package, kv.preset)
     tokenizer = package.open_tokenizer()
     if options.template_file is None:
@@ -62,11 +66,16 @@ def run_chat(package_path: Path, options: ChatOptions) -> None:
     else:
         template = ChatTemplate.read(options.template_file, tokenizer)
     settings, context = options.settings, options.context
-    if options.file is not None:
+    if prefix is not None:
+        settings = replace(settings, system=prefix_system(prefix, settings.system), document=prefix.header.document)
+        size, tokens = f"--prefix {options.prefix}: {len(prefix.token_ids):,} tokens", len(prefix.token_ids)
+        context = context_for(package, kv, size, tokens, settings.max_tokens, context)
+    elif options.file is not None:
         document = read_document(options.file, partial(tokenizer.check_length, max_context=package.manifest.limits.max_context))
         settings = replace(settings, document=document)
         context = document_context(package, kv, tokenizer, template, settings, options.file, context)
-    plan = package_plan(package, kv, context=context, threads=options.threads)
+    baked_bytes = 0 if prefix is None else prefix.header.file_bytes
+    plan = package_plan(package, kv, context=context, threads=options.threads, baked_bytes=baked_bytes)
     with (
         open_runtime(
             package,
@@ -76,10 +85,14 @@ def run_chat(package_path: Path, options: ChatOptions) -> None:
             threads=options.threads,
             isa=options.isa,
             ignore_budget=options.ignore_budget,
+            prefixes=() if prefix is None else (prefix,),
         ) as runtime,
         closing(runtime.session()) as engine,
     ):
-        conversation = Conversation(tokenizer, template, engine, runtime.limits.max_context, settings)
+        begins_with = None if prefix is None else chat_prefix(prefix)
+        conversation = Conversation(tokenizer, template, engine, runtime.limits.max_context, settings, begins_with)
+        if prefix is not None and (note := isa_note(prefix, runtime.isa)) is not None:
+            _Notes(sys.stderr)(note)
         talk(
             conversation,
             _editor(conversation.check_length),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from edge.cli.baked_table import list_baked, list_rows
 from edge.cli.engine_tables import engine_rows, graph_rows, profile_rows, shown_graph, tensor_rows
 from edge.cli.options import json_option
 from edge.cli.tables import format_table
@@ -26,7 +27,8 @@ def command(package: Path, tensors: bool, as_json: bool) -> None:
     """Show what is in PACKAGE: model, tier, bits per weight, engine, files, verdicts."""
     opened = Package.open(package, force=True)
     if as_json:
-        click.echo(json.dumps(dataclasses.asdict(opened.manifest) | {"path": str(opened.path)}))
+        more = {"path": str(opened.path), "prefixes": list_rows(opened)}
+        click.echo(json.dumps(dataclasses.asdict(opened.manifest) | more))
         return
     manifest = opened.manifest
     click.echo(format_table(_facts(opened)))
@@ -36,6 +38,8 @@ def command(package: Path, tensors: bool, as_json: bool) -> None:
             click.echo(f"\n{format_table(rows)}")
     click.echo()
     click.echo(format_table([["file", "bytes"], *_files(manifest)], right=frozenset({1})))
+    if prefixes := list_rows(opened):
+        click.echo(f"\n{list_baked(opened, prefixes)}")
     click.echo()
     click.echo(format_table(_tensors(manifest) if tensors else _tensor_kinds(manifest), right=frozenset({1, 2})))
 

@@ -19,6 +19,7 @@ def kv_figures(runtime: Runtime, kv: KvChoice) -> dict[str, Any]:
         "kv_pool_bytes": stats.pool.pool_bytes,
         "kv_high_water_bytes": stats.pool.high_water_bytes,
         "kv_high_water_by_format": stats.pool.high_water_by_format,
+        "kv_baked_bytes": stats.pool.baked_bytes,
         "kv_table_bytes": stats.table_bytes,
         "kv_pages_sealed": stats.pages_sealed,
         "kv_bytes_moved": stats.bytes_moved,

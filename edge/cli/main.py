@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "pull": ("edge.cli.pull", "Fetch a model of the catalog into the cache folder."),
     "export": ("edge.cli.export", "Write a model as portable ONNX."),
     "build": ("edge.cli.build", "Build a package (NAME.edge) from a model, for one target."),
+    "bake": ("edge.cli.bake", "Keep the KV pages of a long text in a package, for chats that begin with it."),
     "chat": ("edge.cli.chat", "Talk to a package."),
     "run": ("edge.cli.run", "Answer one prompt."),
     "inspect": ("edge.cli.inspect", "Show what is in a package."),

@@ -120,6 +120,13 @@ def kv_preset_option(*more_names: str, more_variables: tuple[str, ...] = ()) -> 
     )  # fmt: skip
 
 
+def prefix_option() -> Decorator:
+    return click.option(
+        "--prefix", metavar="NAME", envvar="EDGE_PREFIX", show_envvar=True,
+        help="Begin with a text that `edge bake` has put into the package: its pages are there, nothing of it is computed.",
+    )  # fmt: skip
+
+
 def kv_budget_option() -> Decorator:
     return click.option(
         "--kv-budget", callback=_read_bytes, metavar="BYTES", envvar="EDGE_KV_BUDGET", show_envvar=True,

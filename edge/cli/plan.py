@@ -18,6 +18,7 @@ from edge.cli.options import (
     kv_budget_option,
     kv_preset_option,
     offline_option,
+    prefix_option,
     target_option,
     threads_option,
     tier_option,
@@ -46,6 +47,7 @@ class Load:
     kv_budget: int | None  # bytes; None: what the load needs
     sequences: int
     threads: int | None
+    prefix: str | None  # baked into the package
 
 
 @click.command(name="plan")
@@ -57,6 +59,7 @@ class Load:
 @kv_preset_option("--preset", more_variables=("EDGE_PRESET",))
 @kv_budget_option()
 @click.option("--sequences", type=click.IntRange(min=1), default=1, show_default=True, help="Sequences at once.")
+@prefix_option()
 @threads_option()
 @offline_option()
 @json_option()
@@ -69,6 +72,7 @@ def command(
     kv_preset: PresetName | None,
     kv_budget: int | None,
     sequences: int,
+    prefix: str | None,
     threads: int | None,
     offline: bool,
     as_json: bool,
@@ -77,7 +81,7 @@ def command(
 
     With the largest context of each KV preset; for a GPU also what its last build step takes and an estimate of its speed.
     """
-    load = Load(context, kv_preset, kv_budget, sequences, threads)
+    load = Load(context, kv_preset, kv_budget, sequences, threads, prefix)
     if is_package(Path(model)):
         from edge.package import Package
 
@@ -85,6 +89,8 @@ def command(
         tier, target = _built_for(package, tier, target, engine)
         plan = _package_plan(package, target, load)
     else:
+        if prefix is not None:
+            raise click.UsageError(f"--prefix: {model} is no package, so nothing is baked into it", click.get_current_context())
         plan = _model_plan(model, tier, target, choose_engine(target, engine), load, offline)
     if as_json:
         asked = {"model": model, "tier": tier, "target": target, "sequences": sequences}
@@ -94,14 +100,25 @@ def command(
 
 
 def _package_plan(package: Package, target: str, load: Load) -> CpuLoadPlan | TargetPlan:
+    from edge.baked.folder import open_baked
     from edge.footprint import package_plan, package_presets, package_target_plan
 
     manifest = package.manifest
     _check(load, "cpu" if manifest.engine is None else manifest.engine.kind, target, manifest.capabilities.presets)
     if manifest.engine is not None:
         return package_target_plan(package, context=load.context)
-    kv = choose_kv(package, load.preset, load.kv_budget)
-    memory = package_plan(package, kv, context=load.context, sequences=load.sequences, threads=load.threads)
+    baked = None if load.prefix is None else open_baked(package.path, load.prefix)
+    kv = choose_kv(package, load.preset, load.kv_budget, baked)
+    memory = package_plan(
+        package,
+        kv,
+        context=load.context,
+        sequences=load.sequences,
+        threads=load.threads,
+        baked_bytes=0 if baked is None else baked.header.file_bytes,
+    )
+    if baked is not None:  # no other preset reads it
+        return CpuLoadPlan(memory, kv, ())
     return CpuLoadPlan(memory, kv, package_presets(package, memory, kv, sequences=load.sequences, threads=load.threads))
 
 
@@ -142,6 +159,8 @@ def _check(load: Load, kind: EngineKind, target: str, presets: tuple[str, ...]) 
         )
     if kind == "cpu":
         return
+    if load.prefix is not None:
+        raise RequestError(f"--prefix: a {kind} engine has no baked prefixes. Leave it out")
     if load.kv_budget is not None:
         raise RequestError(f"--kv-budget: the caches of a {kind} engine have a fixed length. Leave it out, and give --ctx-size")
     if load.sequences > SEQUENCES:

@@ -27,6 +27,7 @@ from edge.cli.options import (
     max_tokens_option,
     model_option,
     package_and_words,
+    prefix_option,
     sampling_options,
     sampling_params,
     template_option,
@@ -39,6 +40,7 @@ from edge.text.normalise import prompt_text
 from edge.units import human_bytes, planned_and_used
 
 if TYPE_CHECKING:
+    from edge.baked.prefix import BakedPrefix
     from edge.package import Package
     from edge.planner import MemoryPlan
     from edge.presets import PresetName
@@ -64,6 +66,7 @@ class Answer:
 @model_option()
 @click.option("--system", help="A system message in front of the prompt, for models with a chat template.")
 @click.option("--raw", is_flag=True, help="Complete the prompt as plain text, without the chat template.")
+@prefix_option()
 @template_option()
 @click.option("--stop", "stops", multiple=True, help="End the answer in front of this text; may be given several times.")
 @max_tokens_option(512)
@@ -81,6 +84,7 @@ def command(
     model: Path | None,
     system: str | None,
     raw: bool,
+    prefix: str | None,
     chat_template_file: Path | None,
     stops: tuple[str, ...],
     max_tokens: int,
@@ -108,7 +112,11 @@ def command(
     # An empty system message is one too: templates have a text of their own where there is none.
     system = system and prompt_text(system, "--system")
     path, prompt_words = _split(words, model)
+    if raw and prefix is not None:
+        raise click.UsageError("--raw and --prefix: a prefix begins a chat. Leave one out", click.get_current_context())
+    from edge.baked.folder import open_baked
     from edge.cli.kv_figures import kv_figures
+    from edge.cli.prefix import isa_note
     from edge.config import InferenceConfig
     from edge.footprint import check_prompt_budget, open_runtime, package_plan
     from edge.kv_budget import answer_cut, choose_kv
@@ -116,23 +124,38 @@ def command(
     from edge.runnable import check_runs_here
 
     package = Package.open(path, force=force)
-    kv = choose_kv(package, kv_preset, kv_budget)
+    baked = None if prefix is None else open_baked(package.path, prefix)
+    kv = choose_kv(package, kv_preset, kv_budget, baked)
     check_runs_here(package, kv.preset)
     tokenizer = package.open_tokenizer()
     longest = package.manifest.limits.max_context
     check_length = partial(tokenizer.check_length, max_context=context or longest)
     prompt = _prompt(prompt_words, check_length)
     check_length(len(f"{system or ''}{prompt}".encode()))
-    ids = _prompt_ids(package, tokenizer, prompt, system=system, raw=raw, template_file=chat_template_file)
+    if baked is None:
+        ids = _prompt_ids(package, tokenizer, prompt, system=system, raw=raw, template_file=chat_template_file)
+    else:
+        ids = _ids_behind(baked, package, tokenizer, prompt, system=system, template_file=chat_template_file)
     if context is None:  # one question: as much as it can need, rather than the room of a conversation
         held = check_prompt_budget(package, kv, f"the prompt of {len(ids):,} tokens", len(ids))
         context = min(len(ids) + max_tokens, held)
         if (cut := answer_cut(package.spec, kv, len(ids), max_tokens, InferenceConfig.load(), longest)) is not None:
             click.echo(f"edge: {cut}", err=True)
-    plan = package_plan(package, kv, context=context, threads=threads)
+    plan = package_plan(
+        package, kv, context=context, threads=threads, baked_bytes=0 if baked is None else baked.header.file_bytes
+    )
     with open_runtime(
-        package, plan, kv, ask_for=ask_for_context, threads=threads, isa=isa, ignore_budget=ignore_budget
+        package,
+        plan,
+        kv,
+        ask_for=ask_for_context,
+        threads=threads,
+        isa=isa,
+        ignore_budget=ignore_budget,
+        prefixes=() if baked is None else (baked,),
     ) as runtime:
+        if baked is not None and (note := isa_note(baked, runtime.isa)) is not None:
+            click.echo(note, err=True)
         answer = _answer(runtime, tokenizer, ids, sampling, max_tokens, stops, show=not as_json)
         if as_json:
             row = _record(answer, plan) | kv_figures(runtime, kv)
@@ -177,6 +200,28 @@ def _prompt_ids(
         return tokenizer.encode_prompt(prompt)
     messages = [] if system is None else [{"role": "system", "content": system}]
     return tokenizer.encode_chat(render_chat(template, [*messages, {"role": "user", "content": prompt}]))
+
+
+def _ids_behind(
+    prefix: BakedPrefix,
+    package: Package,
+    tokenizer: Tokenizer,
+    prompt: str,
+    *,
+    system: str | None,
+    template_file: Path | None,
+) -> list[int]:
+    """Token ids of the prompt as the first message behind a baked prefix."""
+    from edge.cli.prefix import prefix_ids, prefix_system
+    from edge.text.opening import opening_messages
+    from edge.text.template import ChatTemplate, render_chat
+
+    if template_file is not None:
+        template = ChatTemplate.read(template_file, tokenizer)
+    else:
+        template = ChatTemplate.open(package.path / "tokenizer", tokenizer)
+    messages = opening_messages(prefix_system(prefix, system), prefix.header.document, prompt)
+    return prefix_ids(prefix, tokenizer, render_chat(template, messages))
 
 
 def _answer(
@@ -230,6 +275,7 @@ def _record(answer: Answer, plan: MemoryPlan) -> dict[str, object]:
         "text": answer.text,
         "finish_reason": answer.finish_reason,
         "prompt_tokens": request.prompt_tokens,
+        "reused_tokens": request.reused_tokens,
         "answer_tokens": len(request.token_ids),
         "seed": request.sampling.seed if request.sampling.temperature > 0 else None,
         "ttft_s": ttft,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from edge import contract
 from edge.executors.cpu_plan import PLAN_FILE, WEIGHTS_FILE, CpuPlan
-from edge.executors.native import load_core
+from edge.executors.native_core import load_core
 from edge.manifest import Capabilities, Limits
 from edge.presets import presets_for
 from edge.progress import Progress
@@ -35,7 +35,7 @@ def build_cpu_engine(stage: Stage) -> BuiltEngine:
         record=None,
         weights=weights,
         limits=Limits(spec.context_length, MAX_STEP_TOKENS, MAX_SEQUENCES, contract.SEAL_TOKENS),
-        capabilities=Capabilities(presets=presets_for(spec.head_dim), prefixes=False, batch_invariant=True),
+        capabilities=Capabilities(presets=presets_for(spec.head_dim), prefixes=True, batch_invariant=True),
         libraries=(),
         role="engine",
         open_tested=lambda tokens: open_teacher(folder, spec, tokens),
