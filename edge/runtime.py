@@ -27,6 +27,7 @@ from edge.pages.fit import PoolSize, bytes_needed, peak_sizes
 from edge.pages.geometry import own_tokens, page_groups, pages_for, table_bytes
 from edge.pages.pool import Pool
 from edge.pages.prefix_cache import PrefixCache, cut_border
+from edge.pages.read_budget import Reading, parse_read_budget
 from edge.pages.sequence import SequencePages
 from edge.presets import PRESETS, PresetName
 from edge.queues import Queues
@@ -78,6 +79,7 @@ class Runtime:
         needed = bytes_needed(self._groups, pool_size, limits.max_context, limits.max_sequences, chunk)
         watch = PoolWatch(pool_size.pool_bytes, needed, config.pool_warn_share)
         self._counts = StepCounts()
+        self._read_budget = parse_read_budget(config.read_budget)
         self._choice = StepChoice(self._queues, self._pool, self._groups, self._step_limits, self.prefix_cache, self._counts)
         self._runner = StepRunner(executor, self._pool, self._groups, self.prefix_cache, self._counts, watch)
 
@@ -145,6 +147,7 @@ class Runtime:
                     cuts=tuple(sorted({cut_border(cut) for cut in cuts if 0 < cut <= len(tokens)} - {0})),
                     pace=Pace(time.perf_counter()),
                     peak=peak_sizes(self._groups, own, self._step_limits.chunk_tokens),
+                    reading=Reading(self._read_budget),
                 )
                 self._queues.add(request)
                 self._steady = None
@@ -278,7 +281,8 @@ class Runtime:
     def _end(self, request: Request, reason: FinishReason, error: EdgeError | None = None) -> TokenEvent:
         request.finish_reason = reason
         sequence = request.sequence
-        if reason in ("stop", "length") and not self._queues.is_alone and (border := cut_border(sequence.pages.length)):
+        border = cut_border(sequence.pages.length)
+        if reason in ("stop", "length") and not self._queues.is_alone and border and sequence.has_read_all(border):
             self.prefix_cache.publish(sequence.token_ids, sequence.pages.cut(border, sequence.pages.words()))
         self._steady = None
         # What an engine that failed has computed is worth nothing.

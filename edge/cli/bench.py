@@ -22,12 +22,14 @@ from edge.cli.options import (
     json_option,
     kv_budget_option,
     kv_preset_option,
+    read_budget_option,
     rounds_option,
     threads_option,
 )
 from edge.errors import RequestError
 
 if TYPE_CHECKING:
+    from edge.pages.read_budget import ReadBudget
     from edge.presets import PresetName
 
 SPARE_TOKENS = 64  # of context behind prompt and answer, as in the measurements of other engines that ours stand beside
@@ -68,6 +70,7 @@ class BenchCommand(click.Command):
 @click.option("--decode", type=click.IntRange(min=1), default=64, show_default=True, help="Tokens to decode after it.")
 @kv_preset_option()
 @kv_budget_option()
+@read_budget_option()
 @rounds_option(1)
 @threads_option()
 @isa_option()
@@ -80,6 +83,7 @@ def command(
     decode: int,
     kv_preset: PresetName | None,
     kv_budget: int | None,
+    read_budget: ReadBudget | None,
     rounds: int,
     threads: int | None,
     isa: str,
@@ -118,6 +122,7 @@ def command(
         isa=isa,
         ignore_budget=ignore_budget,
         config=bench_config(),
+        read_budget=read_budget,
     )
     load = time.perf_counter() - start
     figures = bench_runtime(runtime, plan, Load(prompt, decode, rounds), used_threads) | kv_figures(runtime, kv)

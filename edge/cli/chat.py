@@ -18,6 +18,7 @@ from edge.cli.options import (
     model_option,
     package_and_words,
     prefix_option,
+    read_budget_option,
     sampling_options,
     sampling_params,
     template_option,
@@ -26,6 +27,7 @@ from edge.cli.options import (
 from edge.text.normalise import prompt_text
 
 if TYPE_CHECKING:
+    from edge.pages.read_budget import ReadBudget
     from edge.presets import PresetName
 
 
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 @context_option("yaml/runtime/inference.yaml or what --file needs, at most the model's own; all that --kv-budget holds")
 @kv_preset_option()
 @kv_budget_option()
+@read_budget_option()
 @sampling_options
 @threads_option()
 @isa_option()
@@ -57,6 +60,7 @@ def command(
     context: int | None,
     kv_preset: PresetName | None,
     kv_budget: int | None,
+    read_budget: ReadBudget | None,
     temp: float,
     top_k: int,
     top_p: float,
@@ -89,6 +93,7 @@ def command(
         context=context,
         kv_preset=kv_preset,
         kv_budget=kv_budget,
+        read_budget=read_budget,
         file=file,
         prefix=prefix,
         threads=threads,

@@ -23,6 +23,7 @@ from edge.monitors.memory import process_memory
 from edge.units import planned_and_used
 
 if TYPE_CHECKING:
+    from edge.pages.read_budget import ReadBudget
     from edge.presets import PresetName
 
 HISTORY_NAME = "chat_history"
@@ -37,6 +38,7 @@ class ChatOptions:
     context: int | None = None
     kv_preset: PresetName | None = None
     kv_budget: int | None = None  # bytes
+    read_budget: ReadBudget | None = None
     file: Path | None = None  # a text in front of the first message
     prefix: str | None = None  # one that is baked
     threads: int | None = None
@@ -86,6 +88,7 @@ def run_chat(package_path: Path, options: ChatOptions) -> None:
             isa=options.isa,
             ignore_budget=options.ignore_budget,
             prefixes=() if prefix is None else (prefix,),
+            read_budget=options.read_budget,
         ) as runtime,
         closing(runtime.session()) as engine,
     ):

@@ -28,6 +28,7 @@ from edge.cli.options import (
     model_option,
     package_and_words,
     prefix_option,
+    read_budget_option,
     sampling_options,
     sampling_params,
     template_option,
@@ -42,6 +43,7 @@ from edge.units import human_bytes, planned_and_used
 if TYPE_CHECKING:
     from edge.baked.prefix import BakedPrefix
     from edge.package import Package
+    from edge.pages.read_budget import ReadBudget
     from edge.planner import MemoryPlan
     from edge.presets import PresetName
     from edge.request import Request
@@ -73,6 +75,7 @@ class Answer:
 @context_option("as much as the prompt and --max-tokens need")
 @kv_preset_option()
 @kv_budget_option()
+@read_budget_option()
 @sampling_options
 @threads_option()
 @isa_option()
@@ -91,6 +94,7 @@ def command(
     context: int | None,
     kv_preset: PresetName | None,
     kv_budget: int | None,
+    read_budget: ReadBudget | None,
     temp: float,
     top_k: int,
     top_p: float,
@@ -153,6 +157,7 @@ def command(
         isa=isa,
         ignore_budget=ignore_budget,
         prefixes=() if baked is None else (baked,),
+        read_budget=read_budget,
     ) as runtime:
         if baked is not None and (note := isa_note(baked, runtime.isa)) is not None:
             click.echo(note, err=True)
