@@ -33,14 +33,20 @@ def open_package(
     """A runtime over the engine of `package`. PackageError where it does not run here, RequestError where it does not take
     such a load, BudgetError where the memory cannot be had.
 
-    `preset` AUTO: that of the configuration, or the next more exact one that the engine has; `Runtime.preset` tells.
+    `preset` AUTO: that of the configuration, or the next more exact one that the engine has; `Runtime.preset` tells;
+    with prefixes the one that they were baked with. PackageError where another engine or preset computed these.
     Requests that begin with one of `prefixes` go on from its pages, for which the pool has no room then.
     """
     from edge.executors.native import NativeExecutor, available_threads
 
     settings = InferenceConfig.load() if isinstance(config, Auto) else config
-    chosen = choose_preset(package, preset, settings)
+    if prefixes and isinstance(preset, Auto):
+        chosen = prefixes[0].header.engine.preset
+    else:
+        chosen = choose_preset(package, preset, settings)
     check_runs_here(package, chosen)
+    for prefix in prefixes:
+        prefix.check_engine(package.manifest, chosen)
     limits = resolve_limits(package.manifest.limits, context, max_sequences, settings)
     shared = min((prefix.header.tokens for prefix in prefixes), default=0)
     kv = KvChoice(chosen, None if isinstance(pool_bytes, Auto) else pool_bytes, shared)

@@ -98,7 +98,8 @@ class Request:  # the runtime writes, everyone reads
 
     def wanted_pages(self, start: int, end: int) -> int:
         """StepInput.read_pages of its tokens start .. end - 1."""
-        return self.reading.wanted(end) if self.token_ids and end - start == 1 else 0
+        is_answer = bool(self.token_ids) and end - start == 1 and end == len(self.sequence.token_ids)
+        return self.reading.wanted(end) if is_answer else 0  # the prompt reads all, computed again too
 
     def learn(self, length: int, read_pages: int, omitted: float) -> None:
         """A token that made its sequence `length` long was read so; `omitted` as in StepOutput."""

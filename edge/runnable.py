@@ -56,6 +56,8 @@ def check_offered(manifest: Manifest, place: str, *, preset: str, prefixes: bool
         raise RequestError(
             f"{place}: the preset {preset} is asked for, its engine has: {', '.join(can.presets)}. Ask for one of these"
         )
+    if prefixes and not can.prefixes and manifest.engine is None:
+        raise RequestError(f"{place}: was built by a version without baked prefixes. Build it again: {manifest.build_command}")
     if prefixes and not can.prefixes:
         raise RequestError(
             f"{place}: shared prefixes are asked for, its engine has none. "

@@ -27,7 +27,7 @@ from edge.pages.fit import PoolSize, bytes_needed, peak_sizes
 from edge.pages.geometry import own_tokens, page_groups, pages_for, table_bytes
 from edge.pages.pool import Pool
 from edge.pages.prefix_cache import PrefixCache, cut_border
-from edge.pages.read_budget import Reading, parse_read_budget
+from edge.pages.read_budget import ReadAll, Reading, parse_read_budget
 from edge.pages.sequence import SequencePages
 from edge.presets import PRESETS, PresetName
 from edge.queues import Queues
@@ -79,7 +79,8 @@ class Runtime:
         needed = bytes_needed(self._groups, pool_size, limits.max_context, limits.max_sequences, chunk)
         watch = PoolWatch(pool_size.pool_bytes, needed, config.pool_warn_share)
         self._counts = StepCounts()
-        self._read_budget = parse_read_budget(config.read_budget)
+        # Fp16 pages have no bounds to choose by: where the configuration has a budget for sealed ones, all are read.
+        self._read_budget = parse_read_budget(config.read_budget) if PRESETS[preset].seals else ReadAll()
         self._choice = StepChoice(self._queues, self._pool, self._groups, self._step_limits, self.prefix_cache, self._counts)
         self._runner = StepRunner(executor, self._pool, self._groups, self.prefix_cache, self._counts, watch)
 

@@ -33,7 +33,7 @@ class Steady:  # the loop reads; its arrays change with each step
             token_ids[b] = request.sequence.token_ids[-1]
             kv_len[b] += 1
         for b in range(len(self.step.read_pages)):
-            self.step.read_pages[b] = self.requests[b].reading.wanted(kv_len[b])
+            self.step.read_pages[b] = self.requests[b].wanted_pages(kv_len[b] - 1, kv_len[b])
         return self.step
 
     def commit(self) -> None:
@@ -43,9 +43,9 @@ class Steady:  # the loop reads; its arrays change with each step
 
 
 def find_steady(running: Sequence[Request]) -> Steady | None:
-    """The steps that these requests take from here on, all alike; None where one of them computes more than its last token, or
-    needs a page at once. Nobody else may wait."""
-    if not running or any(len(r.sequence.token_ids) - r.sequence.pages.length != 1 for r in running):
+    """The steps that these requests take from here on, all alike; None where one of them computes its prompt or more than its
+    last token, or needs a page at once. Nobody else may wait."""
+    if not running or any(not r.token_ids or len(r.sequence.token_ids) - r.sequence.pages.length != 1 for r in running):
         return None
     left = min(request.sequence.pages.steps_inside() for request in running)
     if not left:

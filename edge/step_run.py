@@ -50,13 +50,13 @@ class StepRunner:
                 return error, time.perf_counter() - started
             seconds = time.perf_counter() - started
             lease.commit()
+        self._learn(step, requests, output)  # before anything is published: what read fewer pages is not
         if publishes and any(chunk.cuts for chunk in chunks):
             self._publish(chunks, requests, step.page_table, output)
         for b, (request, chunk) in enumerate(zip(requests, chunks, strict=True)):
             request.sequence.pages.commit(step.page_table[:, b], chunk.end)
         self.counts.add_step(step_plan, requests, seconds)
         self.counts.add_moves(moves)
-        self._learn(step, requests, output)
         if (news := self.watch.news(self.pool.used_bytes - self.pool.cached_bytes)) is not None:
             _log.warning(news)
         return output, seconds

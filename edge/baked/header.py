@@ -157,7 +157,9 @@ def read_header(file: BinaryIO, place: str) -> BakedHeader:
     return header
 
 
-_AGAIN = ". Bake it again: edge bake"
+# How a prefix that is no good is replaced.
+BAKE_AGAIN = "Bake it again: edge bake PACKAGE --name NAME --file FILE --force"
+_AGAIN = f". {BAKE_AGAIN}"
 
 
 def _parse(text: bytes) -> BakedHeader | int:
@@ -172,6 +174,9 @@ def _parse(text: bytes) -> BakedHeader | int:
     if version != FORMAT_VERSION:
         return version
     header: BakedHeader = read_value(plain, BakedHeader, "")
+    words = (header.name, header.created_by, header.engine.model, header.engine.isa)
+    if not all(word.isprintable() for word in words):
+        raise ValueError("its header has a name with control characters")
     return header
 
 

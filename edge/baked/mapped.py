@@ -26,7 +26,8 @@ class MappedPrefixes:
     def pin(self, spec: ModelSpec, pool: Pool, cache: PrefixCache) -> None:
         """PackageError where a prefix is none of this model, BudgetError where no page-table word reaches it."""
         for prefix, offset in zip(self._prefixes, self._offsets, strict=True):
-            groups = page_groups(spec, PRESETS[prefix.header.engine.preset])
+            preset = prefix.header.engine.preset
+            groups = page_groups(spec, PRESETS[preset])
             begin = offset + prefix.header.begin
             cuts = []
             for length, words in prefix.cuts(spec):
@@ -36,7 +37,7 @@ class MappedPrefixes:
                             if kind is not None:
                                 pool.pin(begin + word_offset(word), kind)
                 placed = np.where(words == EMPTY, EMPTY, words + begin // OFFSET_UNIT).astype(np.int32)
-                cuts.append(Cut(length, placed, sealed_end(length - 1)))
+                cuts.append(Cut(length, placed, sealed_end(length - 1) if PRESETS[preset].seals else 0))
             cache.pin(prefix.token_ids, cuts)
 
     def check_unchanged(self) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from edge.baked.header import BakedEngine, BakedHeader, read_header, unpack_ints
+from edge.baked.header import BAKE_AGAIN, BakedEngine, BakedHeader, read_header, unpack_ints
 from edge.contract import EMPTY, FORMAT_SHIFT, PAGE_FORMATS, PAGE_TOKENS, SEAL_TOKENS, VERSION, word_offset
 from edge.errors import PackageError
 from edge.executors.pool_memory import FileIdentity, PoolFile, file_identity
@@ -52,7 +52,7 @@ class BakedPrefix:
                 header = read_header(file, str(path))
                 return cls(path, header, file_identity(file.fileno()))
         except OSError as error:
-            raise PackageError(f"{path}: cannot be read: {error.strerror}. Check it, or bake it again: edge bake") from error
+            raise PackageError(f"{path}: cannot be read: {error.strerror}. Check it. {BAKE_AGAIN}") from error
 
     @cached_property
     def token_ids(self) -> list[int]:
@@ -66,7 +66,7 @@ class BakedPrefix:
         try:
             return tuple(self._cuts(spec, groups))
         except ValueError as error:
-            raise PackageError(f"{self.path}: damaged: {error}. Bake it again: edge bake") from None
+            raise PackageError(f"{self.path}: damaged: {error}. {BAKE_AGAIN}") from None
 
     def cut_bytes(self, spec: ModelSpec) -> list[int]:
         """Of each cut, bytes of the extents that no other cut has. PackageError as `cuts`."""
@@ -102,11 +102,11 @@ class BakedPrefix:
         (None: whichever)."""
         theirs, ours = self.header.engine, engine_of(manifest, preset or self.header.engine.preset, self.header.engine.isa)
         for word, baked, here, way in (
-            ("contract", theirs.contract_version, ours.contract_version, "Bake it again: edge bake"),
-            ("seal borders of", theirs.seal_tokens, ours.seal_tokens, "Bake it again: edge bake"),
-            ("the model", theirs.model, ours.model, "Use the package that it was baked for, or bake it again: edge bake"),
-            ("weights", theirs.weights_sha256, ours.weights_sha256, "The package was built anew: bake it again: edge bake"),
-            ("the plan", theirs.plan_sha256, ours.plan_sha256, "The package was built anew: bake it again: edge bake"),
+            ("contract", theirs.contract_version, ours.contract_version, BAKE_AGAIN),
+            ("seal borders of", theirs.seal_tokens, ours.seal_tokens, BAKE_AGAIN),
+            ("the model", theirs.model, ours.model, f"Use the package that it was baked for. {BAKE_AGAIN}"),
+            ("weights", theirs.weights_sha256, ours.weights_sha256, f"The package was built anew. {BAKE_AGAIN}"),
+            ("the plan", theirs.plan_sha256, ours.plan_sha256, f"The package was built anew. {BAKE_AGAIN}"),
             ("the preset", theirs.preset, ours.preset, f"Leave --kv-preset out, or bake it again with --kv-preset {preset}"),
         ):
             if baked != here:
@@ -114,9 +114,7 @@ class BakedPrefix:
                 raise PackageError(f"{self.path}: baked with {word} {short[0]}, this is {short[1]}. {way}")
         if theirs.preset not in manifest.capabilities.presets:
             offered = ", ".join(manifest.capabilities.presets)
-            raise PackageError(
-                f"{self.path}: baked with the preset {theirs.preset}, the engine has: {offered}. Bake it again: edge bake"
-            )
+            raise PackageError(f"{self.path}: baked with the preset {theirs.preset}, the engine has: {offered}. {BAKE_AGAIN}")
 
     @property
     def pool_file(self) -> PoolFile:
@@ -124,16 +122,18 @@ class BakedPrefix:
         return PoolFile(self.path, self.identity)
 
     def check_unchanged(self) -> None:
-        """PackageError where another file lies at the path by now, or none, or its size is another."""
+        """PackageError where another file lies at the path by now, or none, or it was written to."""
         try:
             found = file_identity(self.path)
         except OSError as error:
             raise PackageError(f"{self.path}: {error.strerror}, while it was in use. Bake it again, and start again") from error
-        if found.bytes != self.identity.bytes:
-            fact = f"has {found.bytes} bytes, {self.identity.bytes} when it was opened"
-            raise PackageError(f"{self.path}: {fact}. Bake it again, and start again")
-        if found != self.identity:
+        if (found.device, found.inode) != (self.identity.device, self.identity.inode):
             raise PackageError(f"{self.path}: was replaced while it was in use. Start again, which takes the new one")
+        if found.bytes != self.identity.bytes:
+            fact = f"has {found.bytes:,} bytes, {self.identity.bytes:,} when it was opened"
+            raise PackageError(f"{self.path}: {fact}. {BAKE_AGAIN}, and start again")
+        if found != self.identity:
+            raise PackageError(f"{self.path}: was written to while it was in use. {BAKE_AGAIN}, and start again")
 
     def verify(self, progress: Progress) -> None:
         """Reads the extents and compares their SHA-256. PackageError where it differs."""
@@ -148,7 +148,7 @@ class BakedPrefix:
             raise PackageError(f"{self.path}: cannot be read: {error.strerror}. Check the disk") from error
         if digest.hexdigest() != self.header.extents_sha256:
             fact = f"SHA-256 of its pages is {digest.hexdigest()}, its header says {self.header.extents_sha256}"
-            raise PackageError(f"{self.path}: {fact}. Bake it again: edge bake")
+            raise PackageError(f"{self.path}: {fact}. {BAKE_AGAIN}")
 
 
 def engine_of(manifest: Manifest, preset: PresetName, isa: str) -> BakedEngine:

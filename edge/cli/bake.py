@@ -74,6 +74,8 @@ def command(
     context = click.get_current_context()
     if remove is not None and name is not None:
         raise click.UsageError("--remove takes the name of what goes; --name is for what comes. Give one of them", context)
+    if remove is not None and (file is not None or system or system_file is not None):
+        raise click.UsageError("--remove takes no text. Leave --file, --system and --system-file out", context)
     if name is None and (file is not None or system or system_file is not None):
         raise click.UsageError("what is baked needs a name: --name NAME", context)
     if system and system_file is not None:
@@ -139,15 +141,17 @@ def _bake(
         template = ChatTemplate.read(template_file, tokenizer)
     opening = find_opening(tokenizer, template, system, document)
     planned = plan_cuts(opening, cuts)
+    texts = (("--system", system if system_file is None else ""), ("--system-file", system_file), ("--file", file))
+    what = " and ".join(option if option == "--system" else f"{option} {given}" for option, given in texts if given)
     if not planned:
         raise RequestError(
-            f"what a chat begins with, whatever is asked, has {len(opening.token_ids)} tokens, less than a page of 32. Bake a "
-            "longer text; if it is long, the chat template puts it behind the question"
+            f"{what}: what a chat then begins with, whatever is asked, has {len(opening.token_ids)} tokens, "
+            "less than a page of 32. Bake a longer text; if it is long, the chat template puts it behind the question"
         )
     tokens, limit = len(opening.token_ids), package.manifest.limits.max_context
     if tokens + _QUESTION_TOKENS > limit:
         needed = f"which with a question needs a context of {tokens + _QUESTION_TOKENS:,}; the engine takes {limit:,}"
-        raise RequestError(f"what is to be baked has {tokens:,} tokens, {needed}. Shorten it")
+        raise RequestError(f"{what}: {tokens:,} tokens, {needed}. Shorten it")
     plan = package_plan(package, kv, context=tokens + 1, threads=threads)
     with (
         open_runtime(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from edge.baked.folder import baked_names, open_baked
+from edge.cli.screen import shown
 from edge.cli.tables import format_table
 from edge.errors import PackageError
 from edge.units import human_bytes
@@ -57,7 +58,7 @@ def baked_text(package: Package, row: Row) -> str:
     """Of one that was baked just now."""
     lines = [f"{row['path']}: {row['tokens']:,} tokens, KV {row['preset']}, {human_bytes(row['bytes'])}"]
     lines += [
-        f"  section end at {cut['tokens']:,}: {cut['title'] or 'without a heading'}, {human_bytes(cut['own_bytes'])} of its own"
+        f"  end of {shown(cut['title']) or 'a section'} at {cut['tokens']:,}: {human_bytes(cut['own_bytes'])} of its own"
         for cut in row["cuts"][:-1]
     ]
     return "\n".join([*lines, f"Use it: edge chat {package.path} --prefix {row['name']}"])

@@ -69,7 +69,7 @@ def run_chat(package_path: Path, options: ChatOptions) -> None:
         template = ChatTemplate.read(options.template_file, tokenizer)
     settings, context = options.settings, options.context
     if prefix is not None:
-        settings = replace(settings, system=prefix_system(prefix, settings.system), document=prefix.header.document)
+        settings = replace(settings, system=prefix_system(prefix, settings.system or None), document=prefix.header.document)
         size, tokens = f"--prefix {options.prefix}: {len(prefix.token_ids):,} tokens", len(prefix.token_ids)
         context = context_for(package, kv, size, tokens, settings.max_tokens, context)
     elif options.file is not None:

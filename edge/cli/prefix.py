@@ -21,9 +21,10 @@ def chat_prefix(prefix: BakedPrefix) -> ChatPrefix:
 def prefix_system(prefix: BakedPrefix, asked: str | None) -> str:
     """The system message that it was baked with. RequestError where another one is asked for."""
     baked = prefix.header.system
-    if asked and asked != baked:
+    if asked is not None and asked != baked:
         was = "without a system message" if not baked else "with another system message"
-        raise RequestError(f"--prefix {prefix.path.stem} was baked {was}. Leave --system out, or bake one: edge bake --system")
+        another = "bake another: edge bake PACKAGE --name NAME --system TEXT"
+        raise RequestError(f"--prefix {prefix.path.stem} was baked {was}. Leave --system out, or {another}")
     return baked
 
 
@@ -33,7 +34,7 @@ def prefix_ids(prefix: BakedPrefix, tokenizer: Tokenizer, chat: RenderedChat) ->
     if not chat.text.startswith(text) or len(chat.text) == len(text):
         raise RequestError(
             f"--prefix {prefix.path.stem}: this chat template writes a chat otherwise than when it was baked. Use it as "
-            "it was, or bake it again: edge bake"
+            "it was, or bake it again: edge bake PACKAGE --name NAME --file FILE --force"
         )
     return [*prefix.token_ids, *tokenizer.encode_chat(chat, start=len(text))]
 

@@ -19,11 +19,12 @@ from edge.units import human_bytes
 
 
 class FileIdentity(NamedTuple):
-    """By what a file is known again: one that is replaced has another inode."""
+    """By what a file is known again: one that is replaced has another inode, one that is written to another time."""
 
     device: int
     inode: int
     bytes: int
+    modified_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class PoolMemory:
 def file_identity(file: Path | int) -> FileIdentity:
     """Of a path or a descriptor. Raises OSError."""
     found = os.stat(file)
-    return FileIdentity(found.st_dev, found.st_ino, found.st_size)
+    return FileIdentity(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def loss_line(path: Path, way_out: str) -> str:

@@ -16,7 +16,9 @@ AUTO_TOKENS = 1024  # however short a text is: with 512 of 2,048 tokens needles 
 AUTO_PARTS = 4  # of a long text one part in so many
 LEAST_TIMES = 4  # a text is read whole where it has fewer times the budget
 PROBE_EVERY = 64  # tokens
-MOST_OMITTED = 0.02  # of the softmax: mean over layers, heads, and the probes since the budget last changed
+MOST_OMITTED = 0.02  # of the softmax: mean over layers, heads, and the last probes of this budget
+PROBES_JUDGED = 4  # at most; older ones tell of another part of the answer
+FAR_OMITTED = 3 * MOST_OMITTED  # in one probe, whatever those before it were
 _BLOCK_PAGES = SEAL_TOKENS // PAGE_TOKENS
 
 
@@ -74,8 +76,7 @@ class Reading:
 
     budget: ReadBudget
     doublings: int = 0
-    probes: int = 0  # since the budget last changed
-    omitted: float = 0.0  # their sum
+    omitted: tuple[float, ...] = ()  # in the last probes since the budget last changed, PROBES_JUDGED at most
     since_probe: int = PROBE_EVERY  # tokens; the first one is a probe
 
     @property
@@ -101,7 +102,7 @@ class Reading:
             return self
         if read_pages > 0:
             return replace(self, since_probe=self.since_probe + 1)
-        total, count = self.omitted + omitted, self.probes + 1
-        if total > MOST_OMITTED * count:
+        judged = (*self.omitted, omitted)[-PROBES_JUDGED:]
+        if omitted > FAR_OMITTED or sum(judged) > MOST_OMITTED * len(judged):
             return Reading(self.budget, self.doublings + 1)  # and the next token probes that
-        return replace(self, probes=count, omitted=total, since_probe=1)
+        return replace(self, omitted=judged, since_probe=1)

@@ -107,7 +107,8 @@ def test_a_glossary_is_a_system_message(own: Path, manual: Path, edge: Edge) -> 
     assert short["reused_tokens"] > 900 and whole["reused_tokens"] == 0
     refused = edge.refuse("run", own, "What?", "--prefix", "rules", "--system", "Be brief.")
     assert refused.endswith(
-        "--prefix rules was baked with another system message. Leave --system out, or bake one: edge bake --system"
+        "--prefix rules was baked with another system message. Leave --system out, or bake another: edge bake PACKAGE "
+        "--name NAME --system TEXT"
     )
 
 
@@ -296,7 +297,7 @@ def test_a_file_cut_short_while_it_is_mapped_refuses_the_request(own: Path, edge
     with prefix_file(own).open("r+b") as file:
         file.truncate(8192)
     code, line = last_line(process)
-    assert code == 1 and line.startswith("edge: ") and "has 8192 bytes" in line and "when it was opened" in line
+    assert code == 1 and line.startswith("edge: ") and "has 8,192 bytes" in line and "when it was opened" in line
 
 
 def test_weights_cut_short_while_they_are_mapped_end_the_process_with_one_line(own: Path, edge_command: list[str]) -> None:

@@ -28,7 +28,9 @@ struct sigaction before;
 
 // Only what a signal handler may call.
 void on_bus_error(int number, siginfo_t *info, void *context) {
-  const uintptr_t at = reinterpret_cast<uintptr_t>(info->si_addr);
+  // What a process sent has no address, and no read that is tried again.
+  const bool is_sent = info->si_code <= 0;
+  const uintptr_t at = is_sent ? 0 : reinterpret_cast<uintptr_t>(info->si_addr);
   for (const Watched &one : watched) {
     const uintptr_t begin = one.begin.load(std::memory_order_acquire);
     if (!begin || at < begin || at >= one.end.load(std::memory_order_relaxed)) continue;
@@ -41,6 +43,7 @@ void on_bus_error(int number, siginfo_t *info, void *context) {
     before.sa_handler(number);
   } else {
     sigaction(number, &before, nullptr);  // the read that failed is tried again, and ends as it would have
+    if (is_sent) raise(number);
   }
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -41,6 +42,8 @@ def test_a_preset_that_the_engine_lacks_is_refused() -> None:
 
 def test_prefixes_that_the_engine_lacks_are_refused() -> None:
     check_asked(manifest(lambda m: m["capabilities"].update(prefixes=True)), "a.edge", preset="exact", prefixes=True)
+    with pytest.raises(RequestError, match=r"^a\.edge: was built by a version without baked prefixes\. Build it again"):
+        check_asked(dataclasses.replace(manifest(), engine=None), "a.edge", preset="exact", prefixes=True)
     with pytest.raises(RequestError) as caught:
         check_asked(manifest(), "a.edge", preset="exact", prefixes=True)
     assert str(caught.value) == (

@@ -88,6 +88,16 @@ def test_a_budget_that_leaves_out_too_much_doubles_until_all_is_read(
     assert all(2 * a - 3 <= b <= 2 * a + 5 for a, b in pairwise(widened)) and reads[-1] == 0
 
 
+@pytest.mark.parametrize(("omitted", "most"), [(0.1, 1), (0.05, 2), (0.03, 3)])
+def test_good_probes_of_long_ago_excuse_nothing(omitted: float, most: int) -> None:
+    reading = Reading(ReadAuto())
+    for probe in range(40 + most):
+        while (read := reading.wanted(8192)) > 0:
+            reading = reading.after(read, 0.0)
+        reading = reading.after(read, 0.004 if probe < 40 else omitted)
+    assert reading.doublings == 1
+
+
 def test_one_probe_above_the_limit_is_forgiven_by_those_before_it() -> None:
     reading = Reading(ReadAuto())
     for omitted, doublings in ((0.01, 0), (0.01, 0), (0.035, 0), (0.03, 1)):

@@ -10,6 +10,7 @@ import pytest
 
 from edge.executors.base import StepInput
 from edge.pages.geometry import PageCount
+from edge.pages.read_budget import Reading, ReadTokens
 from edge.presets import PresetName
 from edge.sampling import SamplingParams
 from edge.scheduler.state import Chunk, StepPlan
@@ -82,3 +83,17 @@ def test_a_step_reads_tables_and_lengths_of_its_moment(bench_of: Callable[..., A
     bench.runtime.submit(prompt(3, 0), GREEDY, 40)
     bench.finish()
     assert lengths == [3, *range(4, 43)]
+
+
+@pytest.mark.parametrize("chunk", [48, 128])
+def test_a_prompt_reads_all_pages_however_it_is_cut_and_when_it_is_computed_again(
+    bench_of: Callable[..., Any], chunk: int
+) -> None:
+    runtime = bench_of(windows=(0,), context=900, chunk=chunk, preset="balanced").runtime
+    request = runtime.submit(prompt(817, 0), GREEDY, 20)
+    while len(request.token_ids) < 3:
+        assert runtime._steady is None or request.token_ids, "the last token of the prompt is no answer"
+        runtime.step()
+    request.reading, length = Reading(ReadTokens(128)), len(request.sequence.token_ids)
+    assert request.wanted_pages(length - 1, length) != 0
+    assert request.wanted_pages(511, 512) == request.wanted_pages(700, 701) == request.wanted_pages(length - 2, length) == 0
