@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from edge.config import AUTO, Auto, InferenceConfig
-from edge.kv_budget import KvChoice, kv_pool
+from edge.kv_budget import KvChoice, kv_pool, lowest_preset
 from edge.load import resolve_limits
 from edge.package import Package
+from edge.policies import PolicyName
 from edge.presets import PresetName
 from edge.runnable import check_runs_here, choose_preset
 from edge.runtime import Runtime
@@ -19,6 +20,7 @@ def open_package(
     threads: int | Auto = AUTO,
     pool_bytes: int | Auto = AUTO,
     preset: PresetName | Auto = AUTO,
+    policy: PolicyName | Auto = AUTO,
     isa: str = "auto",
     config: InferenceConfig | Auto = AUTO,
 ) -> Runtime:
@@ -33,7 +35,12 @@ def open_package(
     chosen = choose_preset(package, preset, settings)
     check_runs_here(package, chosen)
     limits = resolve_limits(package.manifest.limits, context, max_sequences, settings)
-    kv = KvChoice(chosen, None if isinstance(pool_bytes, Auto) else pool_bytes)
+    kv = KvChoice(
+        chosen,
+        None if isinstance(pool_bytes, Auto) else pool_bytes,
+        settings.kv_policy if isinstance(policy, Auto) else policy,
+        lowest_preset(package, chosen, settings),
+    )
     pool_size = kv_pool(package.spec, kv, limits.max_context, max_sequences, settings)
     executor = NativeExecutor.open(
         package.path / "engine",
@@ -43,4 +50,4 @@ def open_package(
         threads=available_threads() if isinstance(threads, Auto) else threads,
         isa=isa,
     )
-    return Runtime(package.spec, executor, pool_size, limits, settings, chosen)
+    return Runtime(package.spec, executor, pool_size, limits, settings, chosen, kv.policy, kv.lowest)

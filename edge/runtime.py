@@ -19,15 +19,19 @@ from edge.errors import EdgeError, ExecutorError, RequestError
 from edge.events import Events
 from edge.executors.base import Executor, StepOutput
 from edge.interrupts import deferred_interrupts
+from edge.kv_budget import KvChoice, kv_groups
 from edge.load import check_fits, check_prompt
 from edge.manifest import Limits
 from edge.pace import Pace
+from edge.pages.account import add_by_zone
 from edge.pages.fit import PoolSize, bytes_needed
-from edge.pages.geometry import page_groups, pages_for, table_bytes
+from edge.pages.geometry import pages_for, table_bytes
+from edge.pages.policy import kept_pages, read_zones, seal_levels
 from edge.pages.pool import Pool
 from edge.pages.prefix_cache import PrefixCache, cut_border
 from edge.pages.sequence import SequencePages
-from edge.presets import PRESETS, PresetName
+from edge.policies import PolicyName
+from edge.presets import PresetName
 from edge.queues import Queues
 from edge.request import FinishReason, Request, SequenceTokens, TokenEvent
 from edge.sampling import SamplingParams, logprob, sample
@@ -36,7 +40,7 @@ from edge.session import Session
 from edge.spec import ModelSpec
 from edge.stats import PoolWatch, RuntimeStats, StepCounts
 from edge.steady import Steady, find_steady
-from edge.step_choice import StepChoice
+from edge.step_choice import Failed, StepChoice
 from edge.step_run import StepRunner
 
 _log = logging.getLogger(__name__)
@@ -53,14 +57,18 @@ class Runtime:
         limits: Limits,
         config: InferenceConfig,
         preset: PresetName = "exact",
+        policy: PolicyName = "uniform",
+        lowest: PresetName = "exact",
     ) -> None:
-        """`limits` are those of this runtime, at most the engine's; the executor has `pool_size.pool_bytes` of pages."""
+        """`limits` are those of this runtime, at most the engine's; the executor has `pool_size.pool_bytes` of pages. In a full
+        pool pages are demoted down to those of `lowest`, where these have fewer bits than the preset's."""
         self.spec = spec
         self.executor = executor
         self.pool_size = pool_size
         self.limits = limits
         self.preset = preset
-        self._groups = page_groups(spec, PRESETS[preset])
+        self.policy = policy
+        self._groups = kv_groups(spec, KvChoice(preset, policy=policy, lowest=lowest))
         self._pool = Pool(pool_size)
         self.prefix_cache = PrefixCache(self._pool, config.prefix_cache)
         chunk = min(config.chunk_tokens, limits.max_step_tokens)
@@ -73,7 +81,11 @@ class Runtime:
         needed = bytes_needed(self._groups, pool_size, limits.max_context, limits.max_sequences, chunk)
         watch = PoolWatch(pool_size.pool_bytes, needed, config.pool_warn_share)
         self._counts = StepCounts()
-        self._choice = StepChoice(self._queues, self._pool, self._groups, self._step_limits, self.prefix_cache, self._counts)
+        # A pool that holds all that may be asked of it needs no slab to spare.
+        may_demote = needed > pool_size.pool_bytes and any(group.demotes for group in self._groups)
+        self._choice = StepChoice(
+            self._queues, self._pool, self._groups, self._step_limits, self.prefix_cache, self._counts, executor, may_demote
+        )
         self._runner = StepRunner(executor, self._pool, self._groups, self.prefix_cache, self._counts, watch)
 
     # --- requests ------------------------------------------------------------------------------------------------
@@ -85,10 +97,12 @@ class Runtime:
         max_tokens: int,
         stop_ids: frozenset[int] = frozenset(),
         cuts: Sequence[int] = (),
+        zones: bytes = b"",
     ) -> Request:
         """Queues a request. RequestError for a prompt that is empty or over the context, BudgetError for one that the pool
-        could never hold. `cuts` are positions at which a prompt may part from others that begin alike: ends of turns."""
-        return self.submit_to(self._new_sequence(is_kept=False), prompt_ids, sampling, max_tokens, stop_ids, cuts)
+        could never hold. `cuts` are positions at which a prompt may part from others that begin alike: ends of turns. `zones`
+        are those of its pages of 32 tokens, a byte each (anchors.zones); pages beyond are background."""
+        return self.submit_to(self._new_sequence(is_kept=False), prompt_ids, sampling, max_tokens, stop_ids, cuts, zones)
 
     def generate(
         self,
@@ -97,10 +111,11 @@ class Runtime:
         max_tokens: int,
         stop_ids: frozenset[int] = frozenset(),
         cuts: Sequence[int] = (),
+        zones: bytes = b"",
     ) -> Events:
         """Events of one request until it ends; leaving the loop early cancels it. Other requests go on meanwhile."""
         with deferred_interrupts():  # in between nobody could cancel the request; behind, dropping its events does
-            return self.events(self.submit(prompt_ids, sampling, max_tokens, stop_ids, cuts))
+            return self.events(self.submit(prompt_ids, sampling, max_tokens, stop_ids, cuts, zones))
 
     def session(self) -> Session:
         """A conversation whose pages stay between its requests."""
@@ -114,18 +129,21 @@ class Runtime:
         max_tokens: int,
         stop_ids: frozenset[int],
         cuts: Sequence[int],
+        zones: bytes,
     ) -> Request:
         """`submit` on a sequence that may hold pages: of these, what was computed for the same tokens is used again."""
         tokens = [int(token) for token in prompt_ids]
         check_prompt(self.spec, tokens, max_tokens, self.limits.max_context)
         # The last token of an answer is never computed, so it needs no place.
         longest = min(len(tokens) + max_tokens - 1, self.limits.max_context)
-        check_fits(self._groups, self.pool_size, longest, self._step_limits.chunk_tokens)
+        page_zones = read_zones(zones)
+        check_fits(self._groups, self.pool_size, longest, self._step_limits.chunk_tokens, kept_pages(page_zones))
         if any(request.sequence is sequence for request in self._queues.active()):
             raise RequestError("this session has a request that has not ended. Wait for it, cancel it, or open another session")
         number = self._new_number()
         try:
             with deferred_interrupts():
+                sequence.pages.assign(page_zones, seal_levels(self.policy, page_zones, self._groups[0].base))
                 sequence.restart(tokens, self.prefix_cache)
                 request = Request(
                     id=number,
@@ -186,7 +204,9 @@ class Runtime:
     @property
     def stats(self) -> RuntimeStats:
         tables = self.limits.max_sequences * table_bytes(self._groups, pages_for(self.limits.max_context))
-        return self._counts.with_memory(self._pool.counts(), tables, self.prefix_cache)
+        held = [*(request.sequence for request in self._queues.active()), *self._queues.idle_sequences()]
+        by_zone = add_by_zone(sequence.pages.bytes_by_zone() for sequence in held)
+        return self._counts.with_memory(self._pool.counts(), by_zone, tables, self.prefix_cache)
 
     def check(self) -> None:
         """Asserts that every extent in use belongs to a sequence or a cut that is known here, and that the pool agrees with
@@ -209,6 +229,9 @@ class Runtime:
                 seconds = self._run(decision)
                 self._steady = find_steady(self._queues.running_alone())
             else:
+                if isinstance(decision, Failed):
+                    for request in decision.requests:
+                        self._report(self._end(request, "error", decision.error))
                 return self._take_events()
             self._counts.loop_seconds += time.perf_counter() - started - seconds
             return self._take_events()

@@ -23,6 +23,7 @@ from edge.monitors.memory import process_memory
 from edge.units import planned_and_used
 
 if TYPE_CHECKING:
+    from edge.policies import PolicyName
     from edge.presets import PresetName
 
 HISTORY_NAME = "chat_history"
@@ -36,6 +37,7 @@ class ChatOptions:
     settings: ChatSettings
     context: int | None = None
     kv_preset: PresetName | None = None
+    kv_policy: PolicyName | None = None
     kv_budget: int | None = None  # bytes
     file: Path | None = None  # a text in front of the first message
     threads: int | None = None
@@ -54,7 +56,7 @@ def run_chat(package_path: Path, options: ChatOptions) -> None:
     from edge.text.template import ChatTemplate
 
     package = Package.open(package_path, force=options.force)
-    kv = choose_kv(package, options.kv_preset, options.kv_budget)
+    kv = choose_kv(package, options.kv_preset, options.kv_budget, options.kv_policy)
     check_runs_here(package, kv.preset)
     tokenizer = package.open_tokenizer()
     if options.template_file is None:
@@ -66,7 +68,7 @@ def run_chat(package_path: Path, options: ChatOptions) -> None:
         document = read_document(options.file, partial(tokenizer.check_length, max_context=package.manifest.limits.max_context))
         settings = replace(settings, document=document)
         context = document_context(package, kv, tokenizer, template, settings, options.file, context)
-    plan = package_plan(package, kv, context=context, threads=options.threads)
+    plan = package_plan(package, kv, context=context, threads=options.threads, with_zones=options.file is not None)
     with (
         open_runtime(
             package,

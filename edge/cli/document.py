@@ -64,13 +64,18 @@ def document_context(
     asked: int | None,
 ) -> int | None:
     """The context for a chat about the document of `settings`: what is asked for, all that a KV budget holds (None), or enough
-    for the document, a question and an answer. RequestError or BudgetError, with tokens and bytes, where the document leaves no
-    room for them."""
+    for the document, a question and an answer: also beside a budget, where it holds them with pages demoted. RequestError or
+    BudgetError, with tokens and bytes, where the document leaves no room for them."""
+    from edge.cli.text_zones import text_zones
     from edge.footprint import check_prompt_budget
+    from edge.kv_budget import longest_in_budget
+    from edge.pages.policy import kept_pages, read_zones
 
     opening = [{"role": "system", "content": settings.system}] if settings.system else []
     message = {"role": "user", "content": with_document(settings.document, "?")}
-    tokens = len(tokenizer.encode_chat(render_chat(template, [*opening, message])))
+    chat = render_chat(template, [*opening, message])
+    located = tokenizer.encode_chat_located(chat)
+    tokens = len(located.ids)
     size = f"--file {path}: {human_bytes(len(settings.document.encode()))} are {tokens:,} tokens"
     needed, limit = tokens + _QUESTION_TOKENS, package.manifest.limits.max_context
     if needed > (most := limit if asked is None else asked):
@@ -78,7 +83,12 @@ def document_context(
         longer = f"Give --ctx-size {min(limit, tokens + _TALK_TOKENS + settings.max_tokens)}, or leave it out"
         step = "Shorten the file" if needed > limit else longer
         raise RequestError(f"{size}, which with a question needs a context of {needed:,}; {where} {most:,}. {step}")
-    check_prompt_budget(package, kv, f"{size}, which with a question", needed)
-    if asked is not None or kv.budget_bytes is not None:
+    begin = chat.text.find(settings.document)
+    zones = text_zones(settings.document, located, begin) if begin >= 0 else b""
+    held = check_prompt_budget(package, kv, f"{size}, which with a question", needed, kept_pages(read_zones(zones)))
+    if asked is not None:
         return asked
+    if kv.budget_bytes is not None:
+        is_held = needed <= longest_in_budget(package.spec, kv, 1, limit, InferenceConfig.load())
+        return None if is_held else min(held, tokens + _TALK_TOKENS + settings.max_tokens)
     return min(limit, max(InferenceConfig.load().context, tokens + _TALK_TOKENS + settings.max_tokens))

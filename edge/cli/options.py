@@ -15,6 +15,7 @@ import click
 from click.core import ParameterSource
 
 from edge.cli.models import is_package_name
+from edge.policies import RAISED_SHARES
 from edge.presets import LEVELS, PRESETS, PresetName
 from edge.units import parse_bytes
 
@@ -117,6 +118,14 @@ def kv_preset_option(*more_names: str, more_variables: tuple[str, ...] = ()) -> 
         help="Precision of KV memory behind the last 128 to 255 tokens: exact fp16, safe int8 keys and int4 values, balanced "
         "int4, tight int4 keys and int2 values; or a level: high (exact), medium (safe), low (balanced).  "
         "[default: yaml/runtime/inference.yaml, or the next more exact one that the package has]",
+    )  # fmt: skip
+
+
+def kv_policy_option() -> Decorator:
+    return click.option(
+        "--kv-policy", type=click.Choice(tuple(RAISED_SHARES)), envvar="EDGE_KV_POLICY", show_envvar=True,
+        help="Pages of a text that are kept a step more exact than the preset: none (uniform), those around headings "
+        "(anchors), as many anywhere (random, a control).  [default: yaml/runtime/inference.yaml]",
     )  # fmt: skip
 
 

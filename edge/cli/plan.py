@@ -16,6 +16,7 @@ from edge.cli.options import (
     context_option,
     json_option,
     kv_budget_option,
+    kv_policy_option,
     kv_preset_option,
     offline_option,
     target_option,
@@ -30,6 +31,7 @@ from edge.devices import EngineKind, choose_engine
 from edge.errors import RequestError
 from edge.kv_budget import KvChoice, choose_kv
 from edge.pages.linear import SEQUENCES
+from edge.policies import PolicyName
 from edge.presets import PRESETS, PresetName, default_preset, presets_for
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ class Load:
     context: int | None  # tokens; None: the target's default
     preset: PresetName | None  # None: the default
     kv_budget: int | None  # bytes; None: what the load needs
+    policy: PolicyName | None
     sequences: int
     threads: int | None
 
@@ -55,6 +58,7 @@ class Load:
 @click.option("--engine", type=click.Choice(get_args(EngineKind)), help="Kind of engine.  [default: the target's first]")
 @context_option("of the device, or yaml/runtime/inference.yaml for cpu; at most the model's own")
 @kv_preset_option("--preset", more_variables=("EDGE_PRESET",))
+@kv_policy_option()
 @kv_budget_option()
 @click.option("--sequences", type=click.IntRange(min=1), default=1, show_default=True, help="Sequences at once.")
 @threads_option()
@@ -67,6 +71,7 @@ def command(
     engine: EngineKind | None,
     context: int | None,
     kv_preset: PresetName | None,
+    kv_policy: PolicyName | None,
     kv_budget: int | None,
     sequences: int,
     threads: int | None,
@@ -77,7 +82,7 @@ def command(
 
     With the largest context of each KV preset; for a GPU also what its last build step takes and an estimate of its speed.
     """
-    load = Load(context, kv_preset, kv_budget, sequences, threads)
+    load = Load(context, kv_preset, kv_budget, kv_policy, sequences, threads)
     if is_package(Path(model)):
         from edge.package import Package
 
@@ -100,7 +105,7 @@ def _package_plan(package: Package, target: str, load: Load) -> CpuLoadPlan | Ta
     _check(load, "cpu" if manifest.engine is None else manifest.engine.kind, target, manifest.capabilities.presets)
     if manifest.engine is not None:
         return package_target_plan(package, context=load.context)
-    kv = choose_kv(package, load.preset, load.kv_budget)
+    kv = choose_kv(package, load.preset, load.kv_budget, load.policy)
     memory = package_plan(package, kv, context=load.context, sequences=load.sequences, threads=load.threads)
     return CpuLoadPlan(memory, kv, package_presets(package, memory, kv, sequences=load.sequences, threads=load.threads))
 
@@ -120,7 +125,9 @@ def _model_plan(model: str, tier: str, target: str, kind: EngineKind, load: Load
     if kind == "cpu":
         offered = presets_for(source.spec.head_dim)
         _check(load, kind, target, offered)
-        kv = KvChoice(load.preset or default_preset(InferenceConfig.load().kv_preset, offered), load.kv_budget)
+        config = InferenceConfig.load()
+        preset = load.preset or default_preset(config.kv_preset, offered)
+        kv = KvChoice(preset, load.kv_budget, load.policy or config.kv_policy)
         memory, presets = model_plan(
             source, chosen, target, kv, context=load.context, sequences=load.sequences, threads=load.threads
         )

@@ -41,6 +41,18 @@ class PoolCounts:
         return self.used_bytes - self.cached_bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Slab:
+    """A slab that is in use. With its last extent freed it belongs to every size again."""
+
+    start: int  # offset
+    end: int
+    in_use: int  # extents
+
+    def __contains__(self, offset: int) -> bool:
+        return self.start <= offset < self.end
+
+
 @dataclass(slots=True)
 class _Piece:
     """A run of extents of one size in a slab."""
@@ -80,8 +92,9 @@ class Pool:
         self._high_water = 0
         self._high_water_by_format: dict[str, int] = {}
 
-    def reserve(self, extents: Counter[ExtentKind]) -> Lease:
-        """A lease of all of these extents. BudgetError, and nothing changed, where they do not fit."""
+    def reserve(self, extents: Counter[ExtentKind], beside: Slab | None = None) -> Lease:
+        """A lease of all of these extents, none of them in the slab `beside`: others must have place for them. BudgetError,
+        and nothing changed, where they do not fit."""
         if not extents:
             return Lease(self, {})
         missing = slabs_missing(extents, self._free_extents, self._end_bytes(), self.size.slab_bytes)
@@ -92,7 +105,7 @@ class Pool:
             )
         # The largest first, as `slabs_missing` counts: smaller ones find room in the ends.
         kinds = sorted((kind for kind, count in extents.items() if count), key=lambda kind: -kind.bytes)
-        waiting = {kind: [self._take(kind) for _ in range(extents[kind])][::-1] for kind in kinds}
+        waiting = {kind: [self._take(kind, beside) for _ in range(extents[kind])][::-1] for kind in kinds}
         self._note_high_water()
         return Lease(self, waiting)
 
@@ -154,6 +167,26 @@ class Pool:
         """Holders of the extent at `offset`; 0 where none is."""
         extent = self._extents.get(offset)
         return extent.references if extent else 0
+
+    def slab_of(self, offset: int) -> Slab:
+        """The slab in which the extent at `offset` lies."""
+        return self._slab(offset // self.size.slab_bytes)
+
+    def scattered(self) -> list[Slab]:
+        """Slabs whose extents would all find place in others that already have their sizes, those with the fewest first."""
+        found = []
+        for number, pieces in self._slabs.items():
+            used, free = Counter[int](), Counter[int]()
+            for piece in pieces:
+                used[piece.extent_bytes] += piece.count - len(piece.free)
+                free[piece.extent_bytes] += len(piece.free)
+            if all(count <= self._free_extents[size] - free[size] for size, count in used.items()):
+                found.append(self._slab(number))
+        return sorted(found, key=lambda slab: (slab.in_use, -slab.start))
+
+    def _slab(self, number: int) -> Slab:
+        start, pieces = number * self.size.slab_bytes, self._slabs[number]
+        return Slab(start, start + self.size.slab_bytes, sum(piece.count - len(piece.free) for piece in pieces))
 
     def room(self, groups: tuple[GroupPages, ...]) -> Room:
         """A picture of what can be reserved now, for pages of these layer groups."""
@@ -239,15 +272,16 @@ class Pool:
             self._high_water = held
             self._high_water_by_format = dict(self._bytes_by_format - self._cached_by_format)
 
-    def _take(self, kind: ExtentKind) -> int:
+    def _take(self, kind: ExtentKind, beside: Slab | None) -> int:
         size = kind.bytes
         open_pieces = self._open.setdefault(size, [])
         if not open_pieces:
             self._add_piece(size)
-        piece = self._pieces[open_pieces[0]]
+        place = 0 if beside is None else next(i for i, start in enumerate(open_pieces) if start not in beside)
+        piece = self._pieces[open_pieces[place]]
         offset = heapq.heappop(piece.free)
         if not piece.free:
-            del open_pieces[0]
+            del open_pieces[place]
         self._free_extents[size] -= 1
         self._extents[offset] = _Extent(kind, piece)
         self._bytes_by_format[kind.page_format] += size

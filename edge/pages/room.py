@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from collections import Counter
 from dataclasses import dataclass
 
-from edge.pages.geometry import ExtentKind, GroupPages, PageCount, extents_of
+from edge.pages.geometry import ExtentKind, GroupPages
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +19,11 @@ class Room:  # the pool writes, the scheduler reads
     ends: tuple[int, ...]  # bytes at the ends of slabs in use that nothing has been put into, ascending
     groups: tuple[GroupPages, ...]
 
-    def holds(self, pages: tuple[PageCount, ...]) -> bool:
-        """Whether so many pages of each layer group can be had together."""
-        if not any(count.open or count.sealed for count in pages):  # most steps decode inside a page
+    def holds(self, extents: Counter[ExtentKind], spare: int = 0) -> bool:
+        """Whether these extents can be had together, and so many slabs are free behind it."""
+        if not extents:  # most steps decode inside a page
             return True
-        return slabs_missing(extents_of(self.groups, pages), self.free_extents, self.ends, self.slab_bytes) <= self.free_slabs
+        return slabs_missing(extents, self.free_extents, self.ends, self.slab_bytes) + spare <= self.free_slabs
 
 
 def slabs_missing(extents: Counter[ExtentKind], free_extents: dict[int, int], ends: tuple[int, ...], slab_bytes: int) -> int:
