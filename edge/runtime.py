@@ -288,6 +288,7 @@ class Runtime:
     def _end(self, request: Request, reason: FinishReason, error: EdgeError | None = None) -> TokenEvent:
         request.finish_reason = reason
         sequence = request.sequence
+        self._counts.last_bytes_by_zone = request.kv_bytes = sequence.pages.bytes_by_zone()
         if reason in ("stop", "length") and not self._queues.is_alone and (border := cut_border(sequence.pages.length)):
             self.prefix_cache.publish(sequence.token_ids, sequence.pages.cut(border, sequence.pages.words()))
         self._steady = None
