@@ -97,7 +97,7 @@ class StandIn:
         self.before_run(len(self.steps) - 1)
         for _, _, source, target in step.page_moves.tolist():
             old, new = self._numbers(source), self._numbers(target)
-            new[:] = old + SEALED
+            new[:] = old + SEALED * (source >> FORMAT_SHIFT != target >> FORMAT_SHIFT)  # a copy is what it was
             if self.references(word_offset(source)) == 1:
                 old[:] = -1  # whoever reads it still reads wrong
         seen = []
