@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edge.contract import OFFSET_UNIT, SEAL_TOKENS
+from edge.policies import PolicyName
 from edge.presets import PresetName
 from edge.yamls import load_yaml, yaml_root
 
@@ -32,6 +33,8 @@ class InferenceConfig:
     pool_warn_share: float
     kv_preset: PresetName
     prefix_cache: bool
+    kv_policy: PolicyName
+    deterministic: bool
 
     def __post_init__(self) -> None:
         if self.context < 1:

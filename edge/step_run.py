@@ -12,7 +12,7 @@ import numpy as np
 
 from edge.errors import ExecutorError
 from edge.executors.base import Executor, StepOutput
-from edge.pages.geometry import GroupPages, extents_of
+from edge.pages.geometry import GroupPages
 from edge.pages.pool import Pool
 from edge.pages.prefix_cache import PrefixCache
 from edge.request import Request
@@ -40,7 +40,7 @@ class StepRunner:
     def run(self, step_plan: StepPlan, requests: Sequence[Request], *, publishes: bool) -> Ran:
         """A step with `requests[b]` in chunk b. With `publishes` the cut points in its chunks go to the prefix cache."""
         chunks = step_plan.chunks
-        with self.pool.reserve(extents_of(self.groups, step_plan.pages)) as lease:
+        with self.pool.reserve(step_plan.extents) as lease:
             step, moves = pack_step(chunks, [request.sequence for request in requests], lease)
             started = time.perf_counter()
             try:

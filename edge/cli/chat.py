@@ -13,6 +13,7 @@ from edge.cli.options import (
     force_package_option,
     isa_option,
     kv_budget_option,
+    kv_policy_option,
     kv_preset_option,
     max_tokens_option,
     model_option,
@@ -26,6 +27,7 @@ from edge.cli.options import (
 from edge.text.normalise import prompt_text
 
 if TYPE_CHECKING:
+    from edge.policies import PolicyName
     from edge.presets import PresetName
 
 
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 @max_tokens_option(1024)
 @context_option("yaml/runtime/inference.yaml or what --file needs, at most the model's own; all that --kv-budget holds")
 @kv_preset_option()
+@kv_policy_option()
 @kv_budget_option()
 @sampling_options
 @threads_option()
@@ -56,6 +59,7 @@ def command(
     max_tokens: int,
     context: int | None,
     kv_preset: PresetName | None,
+    kv_policy: PolicyName | None,
     kv_budget: int | None,
     temp: float,
     top_k: int,
@@ -88,6 +92,7 @@ def command(
         settings=ChatSettings(sampling, max_tokens, system and prompt_text(system, "--system")),
         context=context,
         kv_preset=kv_preset,
+        kv_policy=kv_policy,
         kv_budget=kv_budget,
         file=file,
         prefix=prefix,

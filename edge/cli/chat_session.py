@@ -23,6 +23,7 @@ from edge.monitors.memory import process_memory
 from edge.units import planned_and_used
 
 if TYPE_CHECKING:
+    from edge.policies import PolicyName
     from edge.presets import PresetName
 
 HISTORY_NAME = "chat_history"
@@ -36,6 +37,7 @@ class ChatOptions:
     settings: ChatSettings
     context: int | None = None
     kv_preset: PresetName | None = None
+    kv_policy: PolicyName | None = None
     kv_budget: int | None = None  # bytes
     file: Path | None = None  # a text in front of the first message
     prefix: str | None = None  # one that is baked
@@ -58,7 +60,7 @@ def run_chat(package_path: Path, options: ChatOptions) -> None:
 
     package = Package.open(package_path, force=options.force)
     prefix = None if options.prefix is None else open_baked(package.path, options.prefix)
-    kv = choose_kv(package, options.kv_preset, options.kv_budget, prefix)
+    kv = choose_kv(package, options.kv_preset, options.kv_budget, options.kv_policy, prefix)
     check_runs_here(package, kv.preset)
     tokenizer = package.open_tokenizer()
     if options.template_file is None:
@@ -74,8 +76,14 @@ def run_chat(package_path: Path, options: ChatOptions) -> None:
         document = read_document(options.file, partial(tokenizer.check_length, max_context=package.manifest.limits.max_context))
         settings = replace(settings, document=document)
         context = document_context(package, kv, tokenizer, template, settings, options.file, context)
-    baked_bytes = 0 if prefix is None else prefix.header.file_bytes
-    plan = package_plan(package, kv, context=context, threads=options.threads, baked_bytes=baked_bytes)
+    plan = package_plan(
+        package,
+        kv,
+        context=context,
+        threads=options.threads,
+        baked_bytes=0 if prefix is None else prefix.header.file_bytes,
+        with_zones=options.file is not None,
+    )
     with (
         open_runtime(
             package,
