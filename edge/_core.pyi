@@ -44,7 +44,9 @@ class Engine:
         page_table: np.ndarray,
         page_moves: np.ndarray,
         logit_rows: np.ndarray,
+        read_pages: np.ndarray,
         logits: np.ndarray,
         not_finite: np.ndarray,
+        omitted: np.ndarray,
     ) -> tuple[str, int, bool]: ...
     def cancel(self) -> None: ...

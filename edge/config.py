@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edge.contract import OFFSET_UNIT, SEAL_TOKENS
+from edge.pages.read_budget import parse_read_budget
 from edge.policies import PolicyName
 from edge.presets import PresetName
 from edge.yamls import load_yaml, yaml_root
@@ -35,6 +36,7 @@ class InferenceConfig:
     prefix_cache: bool
     kv_policy: PolicyName
     deterministic: bool
+    read_budget: str = "all"  # edge/pages/read_budget.py
 
     def __post_init__(self) -> None:
         if self.context < 1:
@@ -47,6 +49,10 @@ class InferenceConfig:
             raise ValueError(f"slab_bytes must be a multiple of {OFFSET_UNIT}")
         if not 0.0 < self.pool_warn_share <= 1.0:
             raise ValueError("pool_warn_share must be above 0 and at most 1")
+        try:
+            parse_read_budget(self.read_budget)
+        except ValueError as error:
+            raise ValueError(f"read_budget: {error}") from None
 
     @classmethod
     def load(cls) -> InferenceConfig:

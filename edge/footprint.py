@@ -14,8 +14,10 @@ from edge.kv_budget import KvChoice, check_kv_budget, kv_pool, longest_in_budget
 from edge.load import resolve_limits
 from edge.monitors.memory import machine_memory
 from edge.package import PLAN, Package
+from edge.pages.read_budget import ReadAll, ReadBudget
 from edge.planner import MemoryPlan, MemorySizes, check_budget, plan_memory
 from edge.preset_plan import PresetPlan, preset_plans
+from edge.presets import PRESETS, PresetName
 
 if TYPE_CHECKING:
     from edge.baked.prefix import BakedPrefix
@@ -202,10 +204,17 @@ def open_runtime(
     ignore_budget: bool = False,
     config: InferenceConfig | Auto = AUTO,
     prefixes: Sequence[BakedPrefix] = (),
+    read_budget: ReadBudget | None = None,
 ) -> Runtime:
     """A runtime for what was planned, with these prefixes. BudgetError, before anything is allocated, where the plan does not
-    fit; `ask_for` as in `check_budget`."""
+    fit; `ask_for` as in `check_budget`. `read_budget` None: the configured one; RequestError where the preset has no pages to
+    choose from."""
     from edge.opening import open_package
+
+    settings = InferenceConfig.load() if isinstance(config, Auto) else config
+    if read_budget is not None:
+        check_read_budget(read_budget, kv.preset)
+        settings = replace(settings, read_budget=str(read_budget))
 
     if not ignore_budget:
         check_budget(plan, str(package.path), ask_for)
@@ -218,6 +227,16 @@ def open_runtime(
         preset=kv.preset,
         policy=kv.policy,
         isa=isa,
-        config=config,
+        config=settings,
         prefixes=prefixes,
     )
+
+
+def check_read_budget(budget: ReadBudget, preset: PresetName) -> None:
+    """RequestError where fewer pages are to be read, and the preset keeps none whose keys tell which matter."""
+    if not isinstance(budget, ReadAll) and not PRESETS[preset].seals:
+        names = ", ".join(name for name in PRESETS if PRESETS[name].seals)
+        raise RequestError(
+            f"--read-budget {budget}: pages of the preset {preset} do not tell which to read. Ask for one that seals them "
+            f"(--kv-preset {names}), or leave it out"
+        )

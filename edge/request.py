@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
@@ -10,6 +11,7 @@ from edge.errors import EdgeError
 from edge.pace import Pace
 from edge.pages.account import ZoneBytes
 from edge.pages.prefix_cache import PrefixCache
+from edge.pages.read_budget import ReadAll, Reading
 from edge.pages.sequence import SequencePages
 from edge.sampling import SamplingParams
 
@@ -35,6 +37,7 @@ class SequenceTokens:
     is_kept: bool  # of a session: pages stay when a request ends
     pages: SequencePages
     token_ids: list[int] = field(default_factory=list)  # known: prompt and answer; pages.length of them are computed
+    partial_from: int = sys.maxsize  # the first position at which not all pages were read
 
     def restart(self, tokens: list[int], prefix_cache: PrefixCache) -> None:
         """Makes `tokens` the known ones and keeps the pages of those at the front that are the same, less the last token,
@@ -44,6 +47,8 @@ class SequenceTokens:
         same = next((i for i in range(most) if tokens[i] != self.token_ids[i]), most)
         self.pages.rewind(self.pages.rewind_point(same))
         self.token_ids = tokens
+        if self.pages.length <= self.partial_from:
+            self.partial_from = sys.maxsize
         self.lengthen(prefix_cache)
 
     def give_up(self, prefix_cache: PrefixCache) -> None:
@@ -61,7 +66,12 @@ class SequenceTokens:
         prefix_cache.use(self.token_ids, cut)
         self.pages.release()
         self.pages.adopt(cut)
+        self.partial_from = sys.maxsize
         return True
+
+    def has_read_all(self, length: int) -> bool:
+        """Whether K and V of the first `length` tokens are what reading all pages gives, so that others may begin with them."""
+        return length <= self.partial_from
 
 
 @dataclass(eq=False, slots=True)
@@ -78,6 +88,7 @@ class Request:  # the runtime writes, everyone reads
     cuts: tuple[int, ...]  # cut points: page borders at or before the ends of turns, ascending
     pace: Pace  # from its submission
     peak: Counter[int] = field(default_factory=Counter)  # by extent bytes, the most that it holds at once
+    reading: Reading = field(default_factory=lambda: Reading(ReadAll()))  # what the next token of the answer reads
     token_ids: list[int] = field(default_factory=list)  # the answer so far, a stop id included
     finish_reason: FinishReason | None = None
     kv_bytes: ZoneBytes = field(default_factory=dict)  # when it ended
@@ -87,6 +98,16 @@ class Request:  # the runtime writes, everyone reads
         """It runs from now on, for the first time or again."""
         if not self.has_begun:
             self.has_begun, self.reused_tokens = True, self.sequence.pages.length
+
+    def wanted_pages(self, start: int, end: int) -> int:
+        """StepInput.read_pages of its tokens start .. end - 1."""
+        return self.reading.wanted(end) if self.token_ids and end - start == 1 else 0
+
+    def learn(self, length: int, read_pages: int, omitted: float) -> None:
+        """A token that made its sequence `length` long was read so; `omitted` as in StepOutput."""
+        self.reading = self.reading.after(read_pages, omitted)
+        if read_pages > 0:
+            self.sequence.partial_from = min(self.sequence.partial_from, length - 1)
 
     def accept(self, token: int, now: float) -> None:
         """One more token of the answer."""

@@ -30,6 +30,7 @@ from edge.pages.geometry import own_tokens, pages_for, table_bytes
 from edge.pages.policy import kept_pages, read_zones, seal_levels
 from edge.pages.pool import Pool
 from edge.pages.prefix_cache import PrefixCache, cut_border
+from edge.pages.read_budget import Reading, parse_read_budget
 from edge.pages.sequence import SequencePages
 from edge.policies import PolicyName
 from edge.presets import PresetName
@@ -89,15 +90,10 @@ class Runtime:
         self._counts = StepCounts()
         # A pool that holds all that may be asked of it needs no slab to spare.
         self._may_demote = needed > pool_size.pool_bytes and any(group.demotes for group in self._groups)
+        self._read_budget = parse_read_budget(config.read_budget)
+        cache, counts = self.prefix_cache, self._counts
         self._choice = StepChoice(
-            self._queues,
-            self._pool,
-            self._groups,
-            self._step_limits,
-            self.prefix_cache,
-            self._counts,
-            executor,
-            self._may_demote,
+            self._queues, self._pool, self._groups, self._step_limits, cache, counts, executor, self._may_demote
         )
         self._runner = StepRunner(executor, self._pool, self._groups, self.prefix_cache, self._counts, watch)
 
@@ -174,6 +170,7 @@ class Runtime:
                     cuts=tuple(sorted({cut_border(cut) for cut in cuts if 0 < cut <= len(tokens)} - {0})),
                     pace=Pace(time.perf_counter()),
                     peak=peak_sizes(self._groups, own, self._step_limits.chunk_tokens),
+                    reading=Reading(self._read_budget),
                 )
                 self._queues.add(request)
                 self._steady = None
@@ -313,7 +310,8 @@ class Runtime:
         request.finish_reason = reason
         sequence = request.sequence
         self._counts.last_bytes_by_zone = request.kv_bytes = sequence.pages.bytes_by_zone()
-        if reason in ("stop", "length") and not self._queues.is_alone and (border := cut_border(sequence.pages.length)):
+        border = cut_border(sequence.pages.length)
+        if reason in ("stop", "length") and not self._queues.is_alone and border and sequence.has_read_all(border):
             self.prefix_cache.publish(sequence.token_ids, sequence.pages.cut(border, sequence.pages.words()))
         self._steady = None
         # What an engine that failed has computed is worth nothing.

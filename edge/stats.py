@@ -6,6 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from edge.contract import FORMAT_SHIFT, PAGE_FORMATS
+from edge.executors.base import StepInput, StepOutput
 from edge.pages.account import ZoneBytes
 from edge.pages.moves import PageMove
 from edge.pages.pool_counts import PoolCounts
@@ -38,6 +42,40 @@ class RuntimeStats:
     prefix_hits: int  # sequences that began with a cut of the prefix cache
     prefix_hit_tokens: int  # that they did not compute
     prefix_cuts: int  # in the cache now
+    pages_read: int  # sealed pages of layer groups without a window that tokens with a read budget read
+    pages_skipped: int  # and did not read
+    probes: int  # tokens that read all pages to tell what others leave out
+    omitted: float | None  # of the softmax, 0 to 1, that is: mean of the probes; None without any
+
+
+@dataclass(slots=True)
+class ReadCounts:
+    """What tokens with a read budget did."""
+
+    tokens: int = 0  # that read some pages
+    read: int = 0  # sealed pages, of layer groups without a window
+    skipped: int = 0
+    probes: int = 0  # tokens that read all
+    omitted: float = 0.0  # sum over probes
+
+    def add(self, words: np.ndarray, windows: Sequence[int], read_pages: int, omitted: float) -> None:
+        """A token whose page-table words are int32 [groups, max_pages, 2]; the rest as in StepInput and StepOutput."""
+        if read_pages < 0:
+            self.probes += 1
+            self.omitted += omitted
+            return
+        self.tokens += 1
+        formats = words[:, 1:, 0] >> FORMAT_SHIFT  # of an empty word -1; the first page is always read
+        for group, window in enumerate(windows):
+            if not window:
+                sealed = int((formats[group] > PAGE_FORMATS["fp16"]).sum())
+                self.read += min(sealed, read_pages)
+                self.skipped += max(0, sealed - read_pages)
+
+    @property
+    def mean_omitted(self) -> float | None:
+        """Share of the softmax, 0 to 1; None without a probe."""
+        return self.omitted / self.probes if self.probes else None
 
 
 @dataclass(slots=True)
@@ -56,6 +94,7 @@ class StepCounts:
     bytes_moved: int = 0
     bytes_copied: int = 0
     last_bytes_by_zone: ZoneBytes = field(default_factory=dict)
+    reads: ReadCounts = field(default_factory=ReadCounts)
 
     def add_step(self, step_plan: StepPlan, requests: Sequence[Request], seconds: float) -> None:
         """A step that took the executor so long; `requests` are those of its chunks, before they got their tokens."""
@@ -84,6 +123,11 @@ class StepCounts:
             elif move.seals and not move.is_value:  # its V moves with it
                 self.pages_sealed += 1
 
+    def add_reads(self, step: StepInput, output: StepOutput, windows: Sequence[int]) -> None:
+        """What the rows of a step left out that were to read some pages; `windows` of the layer groups."""
+        for b in np.flatnonzero(step.read_pages).tolist():
+            self.reads.add(step.page_table[:, b], windows, int(step.read_pages[b]), float(output.omitted[b]))
+
     def with_memory(self, pool: PoolCounts, by_zone: ZoneBytes, table_bytes: int, prefix_cache: PrefixCache) -> RuntimeStats:
         return RuntimeStats(
             pool=pool,
@@ -104,6 +148,10 @@ class StepCounts:
             prefix_hits=prefix_cache.hits,
             prefix_hit_tokens=prefix_cache.hit_tokens,
             prefix_cuts=len(prefix_cache),
+            pages_read=self.reads.read,
+            pages_skipped=self.reads.skipped,
+            probes=self.reads.probes,
+            omitted=self.reads.mean_omitted,
         )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edge.executors.base import StepInput
+from edge.executors.base import ALL_PAGES, StepInput
 from edge.pages.moves import pack_moves
 from edge.request import Request
 
@@ -32,6 +32,8 @@ class Steady:  # the loop reads; its arrays change with each step
         for b, request in enumerate(self.requests):
             token_ids[b] = request.sequence.token_ids[-1]
             kv_len[b] += 1
+        for b in range(len(self.step.read_pages)):
+            self.step.read_pages[b] = self.requests[b].reading.wanted(kv_len[b])
         return self.step
 
     def commit(self) -> None:
@@ -57,5 +59,6 @@ def find_steady(running: Sequence[Request]) -> Steady | None:
         page_table=tables[0][:, None] if count == 1 else np.stack(tables, axis=1),
         page_moves=pack_moves(()),
         logit_rows=np.arange(count, dtype=np.int32),
+        read_pages=np.zeros(count, np.int32) if any(request.reading.may_read_fewer for request in running) else ALL_PAGES,
     )
     return Steady(tuple(running), step, left)

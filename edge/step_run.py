@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edge.errors import ExecutorError
-from edge.executors.base import Executor, StepOutput
+from edge.executors.base import Executor, StepInput, StepOutput
 from edge.pages.geometry import GroupPages
 from edge.pages.pool import Pool
 from edge.pages.prefix_cache import PrefixCache
@@ -40,8 +40,9 @@ class StepRunner:
     def run(self, step_plan: StepPlan, requests: Sequence[Request], *, publishes: bool) -> Ran:
         """A step with `requests[b]` in chunk b. With `publishes` the cut points in its chunks go to the prefix cache."""
         chunks = step_plan.chunks
+        reads = [request.wanted_pages(chunk.start, chunk.end) for request, chunk in zip(requests, chunks, strict=True)]
         with self.pool.reserve(step_plan.extents) as lease:
-            step, moves = pack_step(chunks, [request.sequence for request in requests], lease)
+            step, moves = pack_step(chunks, [request.sequence for request in requests], lease, reads)
             started = time.perf_counter()
             try:
                 output = self.executor.run(step)
@@ -55,6 +56,7 @@ class StepRunner:
             request.sequence.pages.commit(step.page_table[:, b], chunk.end)
         self.counts.add_step(step_plan, requests, seconds)
         self.counts.add_moves(moves)
+        self._learn(step, requests, output)
         if (news := self.watch.news(self.pool.used_bytes - self.pool.cached_bytes)) is not None:
             _log.warning(news)
         return output, seconds
@@ -69,7 +71,17 @@ class StepRunner:
         seconds = time.perf_counter() - started
         steady.commit()
         self.counts.add_decode(len(steady.requests), seconds)
+        self._learn(steady.step, steady.requests, output)
         return output, seconds
+
+    def _learn(self, step: StepInput, requests: Sequence[Request], output: StepOutput) -> None:
+        """What rows left out that did not read all pages."""
+        if not len(step.read_pages):
+            return
+        self.counts.add_reads(step, output, [group.window for group in self.groups])
+        rows = zip(requests, step.kv_len.tolist(), step.read_pages.tolist(), output.omitted.tolist(), strict=True)
+        for request, length, read, omitted in rows:
+            request.learn(length, read, omitted)
 
     def _publish(self, chunks: Sequence[Chunk], requests: Sequence[Request], tables: np.ndarray, output: StepOutput) -> None:
         """Before commit frees what is behind a window. `tables` int32 [groups, B, max_pages, 2]."""
@@ -77,5 +89,5 @@ class StepRunner:
         for b, (request, chunk) in enumerate(zip(requests, chunks, strict=True)):
             if b not in broken:
                 sequence = request.sequence
-                for cut in chunk.cuts:
+                for cut in filter(sequence.has_read_all, chunk.cuts):
                     self.prefix_cache.publish(sequence.token_ids, sequence.pages.cut(cut, tables[:, b]))

@@ -5,19 +5,21 @@ Never: a terminal.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from edge.comparison import Comparison
 from edge.config import InferenceConfig
-from edge.kv_eval.fed_sequence import FLOOR, FedSequence, open_sequences
+from edge.kv_eval.fed_sequence import FLOOR, FedSequence, open_sequences, reading_name, reading_presets
 from edge.kv_eval.likeness import Likeness, measure_likeness
 from edge.kv_eval.recall import RecallCounts, make_haystacks, measure_recall
 from edge.kv_eval.texts import Document, Text, cut_documents
 from edge.pages.budget import plan_pool
 from edge.pages.geometry import page_groups, pages_for, table_bytes
+from edge.pages.read_budget import ReadAll, ReadBudget
 from edge.preset_gates import judge_preset
 from edge.presets import PRESETS, PresetName
+from edge.stats import ReadCounts
 
 if TYPE_CHECKING:
     from edge.manifest import Verdict
@@ -39,6 +41,43 @@ class KvLoad:
     tokens: int  # positions compared, all documents together
     needles: int
     seed: int
+    budget: ReadBudget = field(default_factory=ReadAll)  # presets that seal run once more with it
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFigures:
+    """A preset whose answers read the pages of a budget."""
+
+    preset: PresetName
+    likeness: Likeness  # to `exact`, which reads all
+    recall: RecallCounts | None  # None: not asked for
+    reads: ReadCounts
+
+    @property
+    def read_share(self) -> float | None:
+        """Of the sealed pages, 0 to 1, that tokens read which were not to read all; None where all read all."""
+        pages = self.reads.read + self.reads.skipped
+        return self.reads.read / pages if pages else None
+
+    def as_dict(self) -> dict[str, Any]:
+        comparison, reads = self.likeness.comparison, self.reads
+        row: dict[str, Any] = {
+            "preset": self.preset,
+            "kl_mean": comparison.kl_mean,
+            "kl_max": comparison.kl_max,
+            "top1": comparison.top1,
+            "perplexity_ratio": comparison.perplexity_ratio,
+            "decode_tokens_per_s": self.likeness.decode_rate,
+            "tokens": reads.tokens,
+            "pages_read": reads.read,
+            "pages_skipped": reads.skipped,
+            "probes": reads.probes,
+            "omitted": reads.mean_omitted,
+        }
+        if self.recall is not None:
+            row["right"] = dict(sorted((kind, self.recall.right[kind]) for kind in self.recall.asked))
+            row["asked"] = dict(sorted(self.recall.asked.items()))
+        return row
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +161,7 @@ class KvFigures:
     isa: str
     floor: Comparison  # pages as exact as `exact`, changed by the least there is
     presets: tuple[PresetFigures, ...]
+    reads: tuple[ReadFigures, ...] = ()  # with the read budget, where there is one
 
     @property
     def is_claim(self) -> bool:
@@ -144,6 +184,8 @@ class KvFigures:
                 "perplexity_ratio": self.floor.perplexity_ratio,
             },
             "presets": [row.as_dict() for row in self.presets],
+            "read_budget": str(self.load.budget),
+            "reads": [row.as_dict() for row in self.reads],
         }
 
 
@@ -156,9 +198,10 @@ def measure_kv(
     haystacks = make_haystacks(tokenizer, texts, load.context, load.needles, load.seed) if load.needles else ()
     rows = min(-(-load.tokens // len(documents)), load.context)
     with open_sequences(
-        package.path / "engine", package.spec, load.presets, load.context, threads=threads, isa=isa
+        package.path / "engine", package.spec, load.presets, load.context, budget=load.budget, threads=threads, isa=isa
     ) as sequences:
         likeness = measure_likeness(sequences, documents, rows, min(SINGLY, rows), progress)
+        reads = {preset: sequences[reading_name(preset)].reads for preset in reading_presets(load.presets, load.budget)}
         recall = measure_recall(sequences, tokenizer, haystacks, progress) if haystacks else None
         used_isa = _isa(sequences)
     figures = _figures(package.spec, load, documents, likeness, recall)
@@ -169,6 +212,11 @@ def measure_kv(
         used_isa,
         likeness[FLOOR].comparison,
         figures,
+        tuple(
+            ReadFigures(preset, likeness[name], None if recall is None else recall[name], counts)
+            for preset, counts in reads.items()
+            for name in (reading_name(preset),)
+        ),
     )
 
 

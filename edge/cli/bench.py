@@ -23,12 +23,14 @@ from edge.cli.options import (
     kv_budget_option,
     kv_policy_option,
     kv_preset_option,
+    read_budget_option,
     rounds_option,
     threads_option,
 )
 from edge.errors import RequestError
 
 if TYPE_CHECKING:
+    from edge.pages.read_budget import ReadBudget
     from edge.policies import PolicyName
     from edge.presets import PresetName
 
@@ -71,6 +73,7 @@ class BenchCommand(click.Command):
 @kv_preset_option()
 @kv_policy_option()
 @kv_budget_option()
+@read_budget_option()
 @rounds_option(1)
 @threads_option()
 @isa_option()
@@ -84,6 +87,7 @@ def command(
     kv_preset: PresetName | None,
     kv_policy: PolicyName | None,
     kv_budget: int | None,
+    read_budget: ReadBudget | None,
     rounds: int,
     threads: int | None,
     isa: str,
@@ -122,6 +126,7 @@ def command(
         isa=isa,
         ignore_budget=ignore_budget,
         config=bench_config(),
+        read_budget=read_budget,
     )
     load = time.perf_counter() - start
     figures = bench_runtime(runtime, plan, Load(prompt, decode, rounds), used_threads) | kv_figures(runtime, kv)

@@ -9,15 +9,24 @@ from typing import TYPE_CHECKING
 import click
 
 import edge
-from edge.cli.options import budget_option, force_package_option, isa_option, json_option, threads_option
+from edge.cli.options import (
+    budget_option,
+    force_package_option,
+    isa_option,
+    json_option,
+    read_budget_option,
+    threads_option,
+)
 from edge.cli.progress import terminal_progress
 from edge.cli.screen import shown
 from edge.errors import RequestError
 from edge.presets import PRESETS, PresetName
 
 if TYPE_CHECKING:
+    from edge.bench.kv import KvLoad
     from edge.kv_eval.texts import Text
     from edge.package import Package
+    from edge.pages.read_budget import ReadBudget
 
 
 def _read_presets(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[PresetName, ...] | None:
@@ -58,6 +67,7 @@ def _read_presets(context: click.Context, parameter: click.Parameter, value: str
 @click.option("--needles", type=click.IntRange(min=0), default=20, show_default=True, help="Facts to be found; 0: none.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the facts and where they stand.")
 @click.option("--png", type=click.Path(path_type=Path), help="Draw quality against bytes into this file (bench extra).")
+@read_budget_option("all: presets run without")
 @threads_option()
 @isa_option()
 @budget_option()
@@ -73,6 +83,7 @@ def command(
     needles: int,
     seed: int,
     png: Path | None,
+    read_budget: ReadBudget | None,
     threads: int | None,
     isa: str,
     ignore_budget: bool,
@@ -80,7 +91,8 @@ def command(
     as_json: bool,
 ) -> None:
     """Run long texts through PACKAGE under each KV preset, side by side in one engine: memory, speed, likeness to exact pages,
-    needles, and whether the preset keeps its gate.
+    needles, and whether the preset keeps its gate. With --read-budget presets that seal run once more, their tokens reading
+    some pages alone: every token that is compared, and the questions.
 
     The last positions of each document are compared, tokens being given, not chosen. Needles and chains of decisions are asked
     once the pages in which they stand are sealed.
@@ -90,12 +102,14 @@ def command(
     from edge.bench.plot import need_matplotlib
     from edge.cli.kv_table import kv_tables
     from edge.package import Package
+    from edge.pages.read_budget import ReadAll
 
     if png is not None:
         need_matplotlib(png, "--png")
     opened = Package.open(package, force=force)
-    load = KvLoad(_context(opened, context), _presets(opened, presets), documents, tokens, needles, seed)
-    _check_memory(opened, load.presets, load.context, threads, ignore_budget)
+    budget = read_budget or ReadAll()
+    load = KvLoad(_context(opened, context), _presets(opened, presets), documents, tokens, needles, seed, budget)
+    _check_memory(opened, load, threads, ignore_budget)
     with terminal_progress() as progress:
         figures = measure_kv(opened, load, _texts(files), progress, threads=threads, isa=isa)
     commit = code_commit()
@@ -143,9 +157,7 @@ def _texts(files: tuple[Path, ...]) -> tuple[Text, ...]:
     return (Text(NAME, read_build_text()), *texts_at_hand())
 
 
-def _check_memory(
-    package: Package, presets: tuple[PresetName, ...], context: int, threads: int | None, ignore_budget: bool
-) -> None:
+def _check_memory(package: Package, load: KvLoad, threads: int | None, ignore_budget: bool) -> None:
     """BudgetError where the sequences of all presets together do not fit into this machine."""
     from edge.contract import SEAL_TOKENS
     from edge.devices import load_device
@@ -161,10 +173,10 @@ def _check_memory(
     rows = 2 * 4 * SEAL_TOKENS * spec.vocab_size  # the logits of `exact`, and a copy of them
     sizes = MemorySizes(
         weights=plan.weight_bytes,
-        pool=lambda tokens: shared_pool(spec, presets, tokens).pool_bytes,
+        pool=lambda tokens: shared_pool(spec, load.presets, tokens, load.budget).pool_bytes,
         workspace=lambda tokens: workspace_bytes(plan, spec, Limits(tokens, SEAL_TOKENS, 1, SEAL_TOKENS), used_threads) + rows,
         host=load_device(package.manifest.target).host.base_bytes + load_device(package.manifest.target).host.text_bytes,
     )
-    memory = plan_memory(sizes, context=context, longest_context=context, available=machine_memory().available)
+    memory = plan_memory(sizes, context=load.context, longest_context=load.context, available=machine_memory().available)
     if not ignore_budget:
         check_budget(memory, str(package.path), lambda tokens: f"--context {tokens}")

@@ -33,11 +33,22 @@ def figures_table(figures: dict[str, Any]) -> str:
         ["KV memory", human_bytes(figures["kv_high_water_bytes"]), f"preset {figures['kv_preset']}",
          f"{_formats(figures)} of a pool of {human_bytes(figures['kv_pool_bytes'])}; {figures['kv_pages_sealed']} pages "
          f"sealed, {human_bytes(figures['kv_bytes_copied'])} copied"],
+        *_reads(figures),
         ["load", f"{figures['load_s']:.2f} s", "", ""],
         ["runs on", figures["isa"], f"{figures['threads']} threads", ""],
         ["logits", figures["logits_sha256"][:16], f"edge-zero {figures['version']} {figures['commit'] or ''}".strip(), ""],
     ]  # fmt: skip
     return format_table(rows)
+
+
+def _reads(figures: dict[str, Any]) -> list[list[str]]:
+    """What tokens left out, where they were to."""
+    if not figures["kv_probes"]:
+        return []
+    skipped, all_pages = figures["kv_pages_skipped"], figures["kv_pages_read"] + figures["kv_pages_skipped"]
+    share = f"{100 * skipped / all_pages:.0f} %" if all_pages else "none"
+    left_out = f"{100 * figures['kv_omitted']:.1f} % of attention by {figures['kv_probes']} probes"
+    return [["KV skipped", share, f"{skipped} pages", left_out]]
 
 
 def _formats(figures: dict[str, Any]) -> str:

@@ -19,6 +19,7 @@ from edge.cli.options import (
     model_option,
     package_and_words,
     prefix_option,
+    read_budget_option,
     sampling_options,
     sampling_params,
     template_option,
@@ -27,6 +28,7 @@ from edge.cli.options import (
 from edge.text.normalise import prompt_text
 
 if TYPE_CHECKING:
+    from edge.pages.read_budget import ReadBudget
     from edge.policies import PolicyName
     from edge.presets import PresetName
 
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 @kv_preset_option()
 @kv_policy_option()
 @kv_budget_option()
+@read_budget_option()
 @sampling_options
 @threads_option()
 @isa_option()
@@ -61,6 +64,7 @@ def command(
     kv_preset: PresetName | None,
     kv_policy: PolicyName | None,
     kv_budget: int | None,
+    read_budget: ReadBudget | None,
     temp: float,
     top_k: int,
     top_p: float,
@@ -94,6 +98,7 @@ def command(
         kv_preset=kv_preset,
         kv_policy=kv_policy,
         kv_budget=kv_budget,
+        read_budget=read_budget,
         file=file,
         prefix=prefix,
         threads=threads,

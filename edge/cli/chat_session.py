@@ -23,6 +23,7 @@ from edge.monitors.memory import process_memory
 from edge.units import planned_and_used
 
 if TYPE_CHECKING:
+    from edge.pages.read_budget import ReadBudget
     from edge.policies import PolicyName
     from edge.presets import PresetName
 
@@ -39,6 +40,7 @@ class ChatOptions:
     kv_preset: PresetName | None = None
     kv_policy: PolicyName | None = None
     kv_budget: int | None = None  # bytes
+    read_budget: ReadBudget | None = None
     file: Path | None = None  # a text in front of the first message
     prefix: str | None = None  # one that is baked
     threads: int | None = None
@@ -94,6 +96,7 @@ def run_chat(package_path: Path, options: ChatOptions) -> None:
             isa=options.isa,
             ignore_budget=options.ignore_budget,
             prefixes=() if prefix is None else (prefix,),
+            read_budget=options.read_budget,
         ) as runtime,
         closing(runtime.session()) as engine,
     ):

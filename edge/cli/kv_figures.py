@@ -35,6 +35,10 @@ def kv_figures(runtime: Runtime, kv: KvChoice) -> dict[str, Any]:
         "kv_prefix_hits": stats.prefix_hits,
         "kv_prefix_hit_tokens": stats.prefix_hit_tokens,
         "kv_prefix_cuts": stats.prefix_cuts,
+        "kv_pages_read": stats.pages_read,
+        "kv_pages_skipped": stats.pages_skipped,
+        "kv_probes": stats.probes,
+        "kv_omitted": stats.omitted,
     }
 
 

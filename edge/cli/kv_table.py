@@ -12,6 +12,8 @@ from edge.units import human_bytes
 def kv_tables(figures: KvFigures) -> str:
     """Memory and speed, then quality and gates, each a line a preset; what failed is said below."""
     parts = [_sources(figures), _memory(figures), _quality(figures)]
+    if figures.reads:
+        parts.append(_reads(figures))
     failed = ["\n    ".join([f"{row.preset} failed its gate:", *row.broken]) for row in figures.presets if row.passed is False]
     if failed:
         parts.append("\n".join(failed))
@@ -59,6 +61,20 @@ def _quality(figures: KvFigures) -> str:
             rows.append(["  floor", *_likeness(figures.floor), *(["", ""] if asked else []), ""])
     note = "floor: exact, last bits of fp16 flipped where presets seal; gates count from it"
     return f"{format_table(rows, right=frozenset(range(1, len(rows[0]) - 1)))}\n{note}"
+
+
+def _reads(figures: KvFigures) -> str:
+    asked = figures.reads[0].recall is not None
+    rows = [["fewer pages", "KL", "top-1", *(["needles", "chains"] if asked else []), "read", "omitted", "decode"]]
+    for row in figures.reads:
+        found, share, omitted = row.likeness.comparison, row.read_share, row.reads.mean_omitted
+        recall = [] if row.recall is None else [_share(row.recall.needles), _share(row.recall.chains)]
+        pages = "all" if share is None else f"{100 * share:.0f} %"
+        left_out = "" if omitted is None else f"{100 * omitted:.1f} %"
+        decode = _rate(row.likeness.decode_rate)
+        rows.append([row.preset, f"{found.kl_mean:.5f}", f"{found.top1:.4f}", *recall, pages, left_out, decode])
+    note = f"--read-budget {figures.load.budget}: sealed pages read, attention left out"
+    return f"{format_table(rows, right=frozenset(range(1, len(rows[0]))))}\n{note}"
 
 
 def _quality_row(row: PresetFigures) -> list[str]:

@@ -20,6 +20,7 @@ from edge.presets import LEVELS, PRESETS, PresetName
 from edge.units import parse_bytes
 
 if TYPE_CHECKING:
+    from edge.pages.read_budget import ReadBudget
     from edge.sampling import SamplingParams
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -141,6 +142,24 @@ def kv_budget_option() -> Decorator:
         "--kv-budget", callback=_read_bytes, metavar="BYTES", envvar="EDGE_KV_BUDGET", show_envvar=True,
         help="All KV memory, like 64MB or 96MiB. Without --ctx-size the context is what this holds.  "
         "[default: what the context needs]",
+    )  # fmt: skip
+
+
+def _read_read_budget(context: click.Context, parameter: click.Parameter, value: str | None) -> ReadBudget | None:
+    """`all`, `auto` or tokens."""
+    from edge.pages.read_budget import parse_read_budget
+
+    try:
+        return None if value is None else parse_read_budget(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.", context, parameter) from None
+
+
+def read_budget_option(default: str = "yaml/runtime/inference.yaml") -> Decorator:
+    return click.option(
+        "--read-budget", callback=_read_read_budget, metavar="all|auto|TOKENS", envvar="EDGE_READ_BUDGET", show_envvar=True,
+        help="Of a long text a token of the answer reads the KV pages of so many tokens alone, those that matter most to it; "
+        f"auto: a quarter of the text, 1,024 at least. Reads more where that leaves out too much.  [default: {default}]",
     )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ from edge.cli.options import (
     model_option,
     package_and_words,
     prefix_option,
+    read_budget_option,
     sampling_options,
     sampling_params,
     template_option,
@@ -43,6 +44,7 @@ from edge.units import planned_and_used
 if TYPE_CHECKING:
     from edge.baked.prefix import BakedPrefix
     from edge.package import Package
+    from edge.pages.read_budget import ReadBudget
     from edge.planner import MemoryPlan
     from edge.policies import PolicyName
     from edge.presets import PresetName
@@ -76,6 +78,7 @@ class Answer:
 @kv_preset_option()
 @kv_policy_option()
 @kv_budget_option()
+@read_budget_option()
 @sampling_options
 @threads_option()
 @isa_option()
@@ -95,6 +98,7 @@ def command(
     kv_preset: PresetName | None,
     kv_policy: PolicyName | None,
     kv_budget: int | None,
+    read_budget: ReadBudget | None,
     temp: float,
     top_k: int,
     top_p: float,
@@ -163,6 +167,7 @@ def command(
         isa=isa,
         ignore_budget=ignore_budget,
         prefixes=() if baked is None else (baked,),
+        read_budget=read_budget,
     ) as runtime:
         if baked is not None and (note := isa_note(baked, runtime.isa)) is not None:
             click.echo(note, err=True)

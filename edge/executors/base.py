@@ -3,12 +3,15 @@ how an engine computes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
 from edge.errors import ExecutorError
+
+ALL_PAGES = np.empty(0, np.int32)  # of StepInput.read_pages
+NOT_PROBED = np.empty(0, np.float32)  # of StepOutput.omitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,10 @@ class StepInput:  # the loop writes, executors read
     page_table: np.ndarray  # [G, B, max_pages, 2] (K, V) page-table words, -1 = empty; the state after the moves
     page_moves: np.ndarray  # [M, 4] group, 0 for K or 1 for V, source word, target word; done before a layer appends
     logit_rows: np.ndarray  # [R] rows of `token_ids` whose logits are wanted, ascending
+    # [B], or empty: every row reads all pages. n > 0, of a sequence with one row: in layers without a window it reads at most n
+    # of the pages whose K is sealed, the best by their bounds, beside the first page and those that are fp16. n < 0: it reads
+    # all, and `omitted` tells what -n pages would have left out.
+    read_pages: np.ndarray = field(default_factory=lambda: ALL_PAGES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +48,9 @@ class StepOutput:  # executors write, the loop reads
 
     logits: np.ndarray  # float32 [R, vocabulary] of StepInput.logit_rows
     not_finite: np.ndarray  # int32 [B], not 0 where a number of the sequence was infinite or NaN
+    # float32 [B], or empty where `read_pages` is: of a sequence whose read_pages is negative the share of the softmax, 0 to 1,
+    # that the pages not chosen have; mean over the layers without a window and their query heads.
+    omitted: np.ndarray = field(default_factory=lambda: NOT_PROBED)
 
     def errors(self) -> dict[int, ExecutorError]:
         """Of the sequences whose numbers are not finite, by their place in the step."""

@@ -49,6 +49,7 @@ class NativeExecutor:
         self._memory = memory
         self._logits = logits
         self._not_finite = not_finite
+        self._omitted = np.zeros_like(not_finite, dtype=np.float32)
 
     @classmethod
     def open(
@@ -115,7 +116,9 @@ class NativeExecutor:
 
     def run(self, step: StepInput) -> StepOutput:
         """The step's logits and flags. Raises ExecutorError with the core's reason."""
-        output = StepOutput(self._logits[: len(step.logit_rows)], self._not_finite[: len(step.kv_len)])
+        count = len(step.kv_len)
+        omitted = self._omitted[:count]
+        output = StepOutput(self._logits[: len(step.logit_rows)], self._not_finite[:count], omitted[: len(step.read_pages)])
         message, where, cancelled = self._engine.run(
             step.token_ids,
             step.query_start,
@@ -123,8 +126,10 @@ class NativeExecutor:
             step.page_table,
             step.page_moves,
             step.logit_rows,
+            step.read_pages,
             output.logits,
             output.not_finite,
+            omitted,
         )
         if cancelled:
             raise ExecutorError("native: the step was cancelled")

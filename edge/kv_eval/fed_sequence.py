@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,11 +22,13 @@ from edge.executors.base import Executor
 from edge.pages.fit import LARGEST_POOL, PoolSize, peak_extents, slab_bytes_for, slabs_for
 from edge.pages.geometry import ExtentKind, GroupPages, next_border, page_groups, pages_for, sealed_end
 from edge.pages.pool import Pool
+from edge.pages.read_budget import ReadAll, ReadBudget, Reading
 from edge.pages.sequence import SequencePages
 from edge.presets import PRESETS, PresetName
 from edge.request import SequenceTokens
 from edge.scheduler.state import Chunk
 from edge.spec import ModelSpec
+from edge.stats import ReadCounts
 from edge.step import pack_step
 from edge.units import human_bytes
 
@@ -67,6 +69,16 @@ class FedSequence:
     tokens: SequenceTokens
     seconds: float = 0.0  # that the last `feed` was in the engine
     nudge: Nudge | None = None  # of the control; None: pages are as the engine wrote them
+    budget: ReadBudget = field(default_factory=ReadAll)  # of tokens whose logits are asked for
+    reads: ReadCounts = field(default_factory=ReadCounts)
+    _reading: Reading = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._reading = Reading(self.budget)
+
+    def read(self, budget: ReadBudget) -> None:
+        """From now on tokens whose logits are asked for have this budget."""
+        self.budget, self._reading = budget, Reading(budget)
 
     @property
     def length(self) -> int:
@@ -75,7 +87,22 @@ class FedSequence:
 
     def feed(self, ids: Sequence[int], rows: int) -> np.ndarray:
         """Computes `ids` behind what is there, at most as far as the next seal border. Logits float32 [rows, vocabulary] of the
-        last `rows` of them, valid until the next call on this engine. ExecutorError, BudgetError."""
+        last `rows` of them, valid until the next call on this engine. ExecutorError, BudgetError.
+
+        With a budget they go one by one where logits are asked for, as the tokens of an answer do."""
+        if isinstance(self.budget, ReadAll) or not rows:
+            return self._run(ids, rows, 0)
+        found, seconds = [], 0.0
+        for place, token in enumerate(ids):
+            wanted = self._reading.wanted(self.length + 1)
+            logits = self._run([token], 1, wanted)
+            found += [logits.copy()] if place >= len(ids) - rows else []
+            seconds += self.seconds
+        self.seconds = seconds
+        return np.concatenate(found)
+
+    def _run(self, ids: Sequence[int], rows: int, read_pages: int) -> np.ndarray:
+        """One step."""
         pages, begin = self.tokens.pages, self.length
         end = begin + len(ids)
         assert ids and end <= next_border(begin) and 0 <= rows <= len(ids)
@@ -83,7 +110,7 @@ class FedSequence:
             self.nudge.apply(pages.words(), begin)
         self.tokens.token_ids[begin:] = ids
         with self.pool.reserve(pages.step_extents(end)) as lease:
-            step, _ = pack_step([Chunk(self.tokens.owner, begin, end, True, ())], [self.tokens], lease)
+            step, _ = pack_step([Chunk(self.tokens.owner, begin, end, True, ())], [self.tokens], lease, (read_pages,))
             step = replace(step, logit_rows=np.arange(len(ids) - rows, len(ids), dtype=np.int32))
             started = time.perf_counter()
             output = self.executor.run(step)
@@ -92,6 +119,10 @@ class FedSequence:
                 raise error
             lease.commit()
         pages.commit(step.page_table[:, 0], end)
+        if read_pages:
+            omitted = float(output.omitted[0])
+            self._reading = self._reading.after(read_pages, omitted)
+            self.reads.add(step.page_table[:, 0], [group.window for group in self.groups], read_pages, omitted)
         return output.logits
 
     def feed_all(self, ids: Sequence[int]) -> None:
@@ -104,11 +135,13 @@ class FedSequence:
         """Forgets the tokens from `length` on; no seal border that was passed may lie behind it."""
         self.tokens.pages.rewind(length)
         del self.tokens.token_ids[length:]
+        self._reading = Reading(self.budget)  # what comes is another answer
 
     def release(self) -> None:
         """Frees all pages; the next tokens begin anew."""
         self.tokens.pages.release()
         self.tokens.token_ids.clear()
+        self._reading = Reading(self.budget)
         if self.nudge is not None:
             self.nudge.done = 1
 
@@ -125,11 +158,21 @@ def spans(begin: int, end: int) -> Iterator[tuple[int, int]]:
         begin = stop
 
 
-def shared_pool(spec: ModelSpec, presets: Sequence[PresetName], tokens: int) -> PoolSize:
-    """A pool for one sequence of `tokens` tokens of each preset, and FLOOR. BudgetError where a page table does not reach so
-    far."""
+def reading_presets(presets: Sequence[PresetName], budget: ReadBudget) -> tuple[PresetName, ...]:
+    """Those of `presets` that are run a second time, with this budget."""
+    return () if isinstance(budget, ReadAll) else tuple(preset for preset in presets if PRESETS[preset].seals)
+
+
+def reading_name(preset: PresetName) -> str:
+    """Of a preset's sequence that has the budget."""
+    return f"{preset}, budget"
+
+
+def shared_pool(spec: ModelSpec, presets: Sequence[PresetName], tokens: int, budget: ReadBudget | None = None) -> PoolSize:
+    """A pool for one sequence of `tokens` tokens of each preset, one more of those that a read budget concerns, and FLOOR.
+    BudgetError where a page table does not reach so far."""
     extents: Counter[ExtentKind] = Counter()
-    for preset in (*presets, "exact"):
+    for preset in (*presets, *reading_presets(presets, budget or ReadAll()), "exact"):
         extents += peak_extents(page_groups(spec, PRESETS[preset]), tokens, 1)
     slab = slab_bytes_for(extents, InferenceConfig.load().slab_bytes)
     size = PoolSize(slabs_for(extents, slab) * slab, slab)
@@ -143,34 +186,55 @@ def shared_pool(spec: ModelSpec, presets: Sequence[PresetName], tokens: int) -> 
 
 @contextmanager
 def open_sequences(
-    folder: Path, spec: ModelSpec, presets: Sequence[PresetName], tokens: int, *, threads: int | None = None, isa: str = "auto"
+    folder: Path,
+    spec: ModelSpec,
+    presets: Sequence[PresetName],
+    tokens: int,
+    *,
+    budget: ReadBudget | None = None,
+    threads: int | None = None,
+    isa: str = "auto",
 ) -> Iterator[dict[str, FedSequence]]:
-    """The CPU engine in `folder` with one empty sequence of up to `tokens` tokens of each preset, one for FLOOR, and logits for
-    every token of a chunk."""
+    """The CPU engine in `folder` with one empty sequence of up to `tokens` tokens of each preset, one more (`reading_name`) of
+    those that a read budget concerns, one for FLOOR, and logits for every token of a chunk."""
     from edge.executors.native import NativeExecutor, available_threads
     from edge.manifest import Limits
 
     limits = Limits(tokens, SEAL_TOKENS, 1, SEAL_TOKENS)
-    size = shared_pool(spec, presets, tokens)
+    budget = budget or ReadAll()
+    size = shared_pool(spec, presets, tokens, budget)
     executor = NativeExecutor.open(
         folder, spec, limits, pool_bytes=size.pool_bytes, threads=threads or available_threads(), isa=isa
     )
     try:
-        yield fed_sequences(executor, executor.pool, spec, presets, tokens, Pool(size))
+        yield fed_sequences(executor, executor.pool, spec, presets, tokens, Pool(size), budget)
     finally:
         executor.close()
 
 
 def fed_sequences(
-    executor: Executor, memory: np.ndarray, spec: ModelSpec, presets: Sequence[PresetName], tokens: int, pool: Pool
+    executor: Executor,
+    memory: np.ndarray,
+    spec: ModelSpec,
+    presets: Sequence[PresetName],
+    tokens: int,
+    pool: Pool,
+    budget: ReadBudget | None = None,
 ) -> dict[str, FedSequence]:
-    """Empty sequences in a pool of `shared_pool(spec, presets, tokens)` in `memory`: one of each preset, and FLOOR."""
+    """Empty sequences in a pool of `shared_pool(spec, presets, tokens, budget)` in `memory`: one of each preset, those with the
+    budget, and FLOOR."""
     fed: dict[str, FedSequence] = {}
-    for number, preset in enumerate(presets):
+
+    def add(name: str, preset: PresetName) -> FedSequence:
         groups = page_groups(spec, PRESETS[preset])
-        pages = SequencePages(pool, groups, pages_for(tokens))
-        fed[preset] = FedSequence(executor, pool, groups, SequenceTokens(number, True, pages))
-    groups = page_groups(spec, PRESETS["exact"])
-    tokens_of = SequenceTokens(len(presets), True, SequencePages(pool, groups, pages_for(tokens)))
-    fed[FLOOR] = FedSequence(executor, pool, groups, tokens_of, nudge=Nudge(memory, groups))
+        sequence = SequenceTokens(len(fed), True, SequencePages(pool, groups, pages_for(tokens)))
+        fed[name] = FedSequence(executor, pool, groups, sequence)
+        return fed[name]
+
+    for preset in presets:
+        add(preset, preset)
+    for preset in reading_presets(presets, budget or ReadAll()):
+        add(reading_name(preset), preset).read(budget or ReadAll())
+    floor = add(FLOOR, "exact")
+    floor.nudge = Nudge(memory, floor.groups)
     return fed

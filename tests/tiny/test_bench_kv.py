@@ -19,9 +19,13 @@ pytest.importorskip("edge._core", reason="needs the native core: pip install .")
 pytest.importorskip("onnxruntime", reason="needs the build extra")
 
 from edge.contract import PAGE_FORMATS
-from edge.kv_eval.fed_sequence import FLOOR, open_sequences
+from edge.kv_eval.fed_sequence import FLOOR, open_sequences, reading_name
+from edge.kv_eval.likeness import measure_likeness
+from edge.kv_eval.texts import Document
 from edge.package import Package
+from edge.pages import read_budget
 from edge.presets import PRESETS
+from edge.progress import SilentProgress
 from edge.teacher import open_teacher
 
 MODEL = replace(LLAMA, head_dim=32, context=2048, type="Q4_1")
@@ -104,6 +108,39 @@ def test_a_plot_is_drawn(measured_package: Path, edge: Edge, folder: Path, bench
     shown = edge.succeed("bench", "kv", measured_package, "--text", folder / "long.txt", *sizes, "--png", tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert max(map(len, shown.splitlines())) <= 80 and "Too little for a claim" in shown
+
+
+def test_presets_run_again_with_a_read_budget(measured_package: Path, edge: Edge, folder: Path, bench: dict[str, Any]) -> None:
+    sizes = ("--context", "700", "--documents", "1", "--tokens", "40", "--needles", "1", "--presets", "balanced")
+    words = ("bench", "kv", measured_package, "--text", folder / "long.txt", *sizes)
+    row = edge.json(*words, "--read-budget", "128")
+    assert bench["read_budget"] == "all" and bench["reads"] == [] and row["read_budget"] == "128"
+    (reads,), (_, dense) = row["reads"], row["presets"]
+    # Random weights look everywhere, so that a budget widens until all is read: two probes an answer.
+    assert (reads["preset"], reads["tokens"], reads["pages_skipped"]) == ("balanced", 0, 0)
+    assert reads["probes"] >= 2 and reads["probes"] % 2 == 0 and 0.02 < reads["omitted"] < 1
+    assert reads["kl_mean"] == dense["kl_mean"] and reads["right"] == dense["right"] and reads["asked"] == dense["asked"]
+    unread = edge.json(*words, "--read-budget", "512")["reads"][0]  # more than a quarter of the text
+    assert (unread["probes"], unread["omitted"], unread["kl_mean"]) == (0, None, dense["kl_mean"])
+
+
+def test_a_budget_that_is_kept_to_changes_what_a_preset_is_like(
+    measured_package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_budget, "MOST_OMITTED", 1.0)
+    package = Package.open(measured_package, force=True)
+    document = Document("random", tuple(ids_of(package, 660)))
+    with open_sequences(
+        measured_package / "engine", package.spec, ("exact", "safe"), 660, budget=read_budget.ReadTokens(128)
+    ) as sequences:
+        found = measure_likeness(sequences, [document], 100, 10, SilentProgress())
+        reads = sequences[reading_name("safe")].reads
+    assert (reads.tokens, reads.probes) == (98, 2) and 0 < (reads.mean_omitted or 0) < 1
+    layers = 1  # groups
+    sealed = [11 if position < 640 else 15 for position in range(560, 660)]
+    assert reads.read == 98 * 3 * layers and reads.read + reads.skipped == sum(sealed) - sealed[0] - sealed[64]
+    assert found[reading_name("safe")].comparison.kl_mean > 2 * found["safe"].comparison.kl_mean > 0
+    assert len(found[reading_name("safe")].decode_seconds) == 10
 
 
 def test_what_is_asked_of_bench_kv_is_refused_in_one_line(measured_package: Path, edge: Edge, tmp_path: Path) -> None:

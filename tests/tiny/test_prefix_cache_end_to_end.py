@@ -16,6 +16,7 @@ pytest.importorskip("onnxruntime", reason="needs the build extra")
 from built_engine import Built
 from test_presets_end_to_end import ASKED, MODELS, TOKENS, BuildOf, alone, answers, open_runtime, prompt
 
+from edge.pages import read_budget
 from edge.presets import PRESETS, PresetName
 from edge.runtime import Runtime
 
@@ -64,6 +65,21 @@ def test_hits_at_once_and_in_a_small_pool_give_the_same_bits(build: BuildOf, mod
             for _ in range(2):
                 assert answers(runtime, prompts, 40) == expected, share
             assert runtime.stats.prefix_hits > 0 and runtime.stats.bytes_copied == 0
+
+
+@pytest.mark.parametrize("budget", ["all", "128"])
+def test_what_was_computed_from_fewer_pages_is_not_shared(build: BuildOf, budget: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_budget, "MOST_OMITTED", 1.0)  # random weights look everywhere
+    built = build(MODELS["llama"], "int4")
+    tokens = prompt(built, 600)
+    with open_runtime(built, "balanced", context=800, read_budget=budget) as runtime:
+        request = runtime.submit(tokens, ASKED, 80, cuts=[300])
+        while runtime.has_work:
+            runtime.step()
+        again = [*tokens, *request.token_ids, 9]
+        answers(runtime, [again], 2)
+        # The answer is computed but for its last token: 679 of 680.
+        assert runtime.stats.prefix_hit_tokens == (288 if budget == "128" else 672)
 
 
 def test_a_session_goes_back_and_a_second_one_begins_at_cuts(build: BuildOf) -> None:

@@ -22,11 +22,13 @@ from built_engine import Built
 from edge.config import InferenceConfig
 from edge.executors.native import NativeExecutor
 from edge.manifest import Limits
+from edge.pages import read_budget
 from edge.pages.fit import PoolSize, cut_pool, fit_pool
 from edge.pages.geometry import page_groups
 from edge.presets import PRESETS, PresetName
 from edge.runtime import Runtime
 from edge.sampling import SamplingParams, logprob
+from edge.stats import RuntimeStats
 from edge.teacher import open_teacher
 
 BuildOf = Callable[[TinyModel, str], Built]
@@ -44,14 +46,22 @@ def prompt(built: Built, length: int, seed: int = 0) -> list[int]:
 
 
 def open_runtime(
-    built: Built, preset: PresetName, *, chunk: int = 128, step_tokens: int = 256, sequences: int = 3, pool_share: float = 1.0
+    built: Built,
+    preset: PresetName,
+    *,
+    chunk: int = 128,
+    step_tokens: int = 256,
+    sequences: int = 3,
+    pool_share: float = 1.0,
+    context: int = CONTEXT,
+    read_budget: str = "all",
 ) -> Runtime:
     groups = page_groups(built.spec, PRESETS[preset])
-    config = replace(InferenceConfig.load(), chunk_tokens=chunk, max_step_tokens=step_tokens)
-    size: PoolSize = fit_pool(groups, CONTEXT, sequences, 1 << 16, chunk)
+    config = replace(InferenceConfig.load(), chunk_tokens=chunk, max_step_tokens=step_tokens, read_budget=read_budget)
+    size: PoolSize = fit_pool(groups, context, sequences, 1 << 16, chunk)
     if pool_share < 1.0:
         size = cut_pool(groups, int(size.pool_bytes * pool_share), 1 << 16, chunk)
-    limits = Limits(CONTEXT, step_tokens, sequences, sequences)
+    limits = Limits(context, step_tokens, sequences, sequences)
     executor = NativeExecutor.open(built.folder, built.spec, limits, pool_bytes=size.pool_bytes, threads=2)
     return Runtime(built.spec, executor, size, limits, config, preset)
 
@@ -160,6 +170,26 @@ def test_a_teacher_reads_what_a_request_reads(build: BuildOf, model: str, preset
                 assert (int(row.argmax()), logprob(row, token)) == (token, expected)
 
 
+@pytest.mark.parametrize("model", MODELS)
+def test_answers_that_read_fewer_pages_are_the_same_beside_others(
+    build: BuildOf, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_budget, "MOST_OMITTED", 1.0)  # random weights look everywhere
+    built = build(MODELS[model], "int4")
+    prompts = [prompt(built, length, seed) for seed, length in enumerate((600, 130, 650))]
+
+    def read(budget: str, asked: list[list[int]]) -> tuple[list[Answer], RuntimeStats]:
+        with open_runtime(built, "balanced", context=800, read_budget=budget) as runtime:
+            return answers(runtime, asked, 70), runtime.stats
+
+    alone = [read("128", [tokens])[0][0] for tokens in prompts]
+    together, stats = read("128", prompts)
+    dense, unread = read("all", prompts)
+    assert together == alone and together != dense and together[1] == dense[1]
+    assert 0 < stats.pages_read < stats.pages_skipped and stats.probes >= 4 and 0 < (stats.omitted or 0) < 1
+    assert (unread.pages_read, unread.pages_skipped, unread.probes, unread.omitted) == (0, 0, 0, None)
+
+
 @pytest.fixture(scope="module")
 def sealing_package(edge: Edge, folder: Path, tiny_gguf: Callable[[TinyModel], Path]) -> Path:
     out = folder / "sealing.edge"
@@ -186,6 +216,17 @@ def test_run_seals_what_it_is_asked_to_inside_its_budget(sealing_package: Path, 
     refused = edge.refuse(*words, "--kv-budget", "200kB")
     assert "--kv-budget 200.0 kB holds " in refused and "What would hold it: --kv-budget 1MB" in refused
     assert edge.json(*words, EDGE_KV_PRESET="balanced", EDGE_KV_BUDGET="500kB")["kv_preset"] == "balanced"
+
+
+def test_run_reads_fewer_pages_where_it_is_asked_to(sealing_package: Path, edge: Edge) -> None:
+    words = ("run", sealing_package, "--raw", "the " * 700, "--max-tokens", "6")
+    read = edge.json(*words, "--kv-preset", "balanced", "--read-budget", "128")
+    assert read["kv_probes"] >= 1 and read["kv_omitted"] is not None
+    assert edge.json(*words, "--kv-preset", "balanced", EDGE_READ_BUDGET="auto")["kv_probes"] == 0  # below 4,096 tokens
+    refused = edge.refuse(*words, "--kv-preset", "exact", "--read-budget", "128")
+    assert "--read-budget 128: pages of the preset exact do not tell" in refused and "--kv-preset safe, balanced" in refused
+    assert "at least 128 tokens are to be read" in edge.refuse(*words, "--read-budget", "100", code=2)
+    assert "'some' is not all, auto or a number" in edge.refuse(*words, "--read-budget", "some", code=2)
 
 
 def test_plan_shows_what_each_preset_holds_in_a_budget(sealing_package: Path, edge: Edge) -> None:

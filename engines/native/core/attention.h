@@ -192,6 +192,28 @@ inline V sealed_score_of(V sum, V factor, V base, float soft_cap) {
   return cap * hyperbolic_tangent(score / cap) * V(LOG2_E);
 }
 
+// What a page may be to a row of q, from its K's minima and scales: the score in the middle of each channel's range, and REACH
+// of the way from there to the most that q.k could be. Of SmolLM2-135M at 8,192 tokens, a quarter of the pages being read, the
+// most itself (1.0; Quest, arXiv 2406.10774, section 3) left out a tenth more of the softmax, as the middle did (0.0): channels
+// do not reach their ends together.
+constexpr float REACH = 0.5f;
+template <class V>
+inline V reach_of(V q) {  // sum(q * minimum) + levels * sum(reach_of(q) * scale) is the score
+  return q * V(0.5f) + absolute(q) * V(0.5f * REACH);
+}
+inline float most_level(int format) { return float((1 << (16 >> format)) - 1); }  // of what a sealed page keeps
+template <class V>
+inline V page_score_of(V score, float soft_cap) {  // in units of log 2
+  if (!(soft_cap > 0.0f)) return score * V(LOG2_E);
+  const V cap(soft_cap), capped = cap * hyperbolic_tangent(score / cap) * V(LOG2_E);
+  return select_less(score, V(-__FLT_MAX__), score, capped);  // -inf stays
+}
+// Of pages that are not ranked: the first, and those that fill 16.
+inline void blank_unranked(float *scores, int pages) {
+  scores[0] = NO_MAXIMUM;
+  for (int page = pages; page % 16; ++page) scores[page] = NO_MAXIMUM;
+}
+
 // 2^(x + POWER) of x <= 0, relative error 3e-6 (minimax polynomial of degree 4); 2^(MOST_BELOW + POWER) below MOST_BELOW and
 // for the NaN of two rows that see nothing.
 template <int POWER, class V>

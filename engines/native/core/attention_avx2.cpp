@@ -64,6 +64,7 @@ void largest_of_rows(const uint16_t *page, int dim, float *x) {
 
 #include "attention_simd.h"
 #include "move_simd.h"
+#include "page_scores.h"
 #include "rotary_simd.h"
 
 namespace edge::avx2 {
@@ -72,5 +73,7 @@ void move(const MoveParams &p) { is_sealed_by_lanes(p) ? move_lanes(p) : plain::
 void rotary(const RotaryParams &p) { rotary_lanes(p); }
 void attend(const AttendParams &p) { is_tiled(p.pages.head_dim) ? attend_tiled(p) : plain::attend(p); }
 void merge(const MergeParams &p) { is_tiled(p.head_dim) ? merge_tiled(p) : plain::merge(p); }
+void score_pages(const PageScoreParams &p) { is_tiled(p.pages.head_dim) ? score_pages_lanes(p) : plain::score_pages(p); }
+void rank(const RankParams &p) { rank_lanes(p); }
 
 }  // namespace edge::avx2

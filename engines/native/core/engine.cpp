@@ -9,7 +9,7 @@
 namespace edge {
 namespace {
 
-constexpr int PHASES = 3;          // counters an op may use
+constexpr int PHASES = 4;          // counters an op may use
 constexpr int PREFILL_CHUNKS = 2;  // pieces of a matrix a thread with many rows: what a slow core leaves, others take
 
 int32_t strips_of(const Weight &w) { return divide_up(w.outputs, STRIP); }
@@ -54,6 +54,7 @@ Status Engine::run(const Step &step) {
   if (!status.good()) return status;
   cancel_.store(false, std::memory_order_relaxed);
   std::fill_n(step.not_finite, step.num_seqs, 0);
+  if (step.read_pages) std::fill_n(space_.omitted, int64_t{step.num_seqs} * plan_.shape.num_heads, 0.0f);
   stop_[0] = stop_[1] = false;
   step_ = &step;
   for (size_t i = 0; i < (plan_.ops.size() + 1) * PHASES; ++i) counters_[i].reset();
@@ -69,6 +70,7 @@ Status Engine::run(const Step &step) {
   }
   team_.run(&Engine::enter, this);
   if (stop_[0] || stop_[1]) return {nullptr, -1, true};
+  if (step.read_pages) write_omitted();
   return {};
 }
 

@@ -11,6 +11,13 @@
 
 namespace edge {
 
+// Whether the caller is the last of `parts` that count themselves off; then the count is 0 again.
+inline bool is_last_of(int32_t parts, std::atomic<int32_t> &done) {
+  if (done.fetch_add(1, std::memory_order_acq_rel) + 1 < parts) return false;
+  done.store(0, std::memory_order_relaxed);
+  return true;
+}
+
 // Rows of a buffer that a product reads: row r is at x + which[r] * width, or x + r * width without `which`.
 struct Source {
   const float *x;
@@ -48,7 +55,13 @@ class Engine {
   void head(const Op &op, Counter *counters, int thread);
   void move_pages(const Op &op, Counter &counter);
   void turn(const RotaryParams &rotary);
-  void merge(const MergeTask &task, std::atomic<int32_t> &done);
+  // Chooses the pages of every Choice of the group, and appends K and V of their rows; ends at a barrier.
+  void choose(const Op &op, RotaryParams rotary, bool own, Counter &counter, int thread);
+  // Attention as if the pages of a choice were all.
+  void read_chosen(const Choice &choice, int32_t index, AttendParams *params) const;
+  void merge(const GroupTasks &tasks, int32_t index);
+  void count_omitted(const GroupTasks &tasks, const Probe &probe);
+  void write_omitted();
   // rms_norm where op.norm is given, then the row forms that the weights want. Few rows are made by every thread for itself,
   // many are shared out and end at a barrier.
   InputRows rows_from(const Source &source, const Op &op, int32_t rows, Counter &counter, int thread);

@@ -100,16 +100,13 @@ void Engine::attend(const Op &op, Counter *counters, int thread) {
   if (!own) team_.barrier();
 
   AttendParams params{};
-  params.pages = rotary.pages;
-  params.qkv = rotary.queries;
   params.qkv_stride = rotary.queries_stride;
-  params.out = space_.attention;
   params.out_stride = out_width;
-  params.row_pos = space_.row_pos;
   params.window = op.window;
   params.soft_cap = op.soft_cap;
   params.scratch = space_.scratch + thread * scratch_stride(plan_.shape.head_dim);
   const GroupTasks &tasks = tasks_[op.group];
+  if (!tasks.choices.empty()) choose(op, rotary, own, counters[3], thread);
   int32_t begin, end;
   while (counters[2].take(static_cast<int32_t>(tasks.attend.size()), 1, &begin, &end)) {
     const AttendTask &task = tasks.attend[begin];
@@ -120,10 +117,14 @@ void Engine::attend(const Op &op, Counter *counters, int thread) {
       rotary.kv_head_end = task.kv_head + 1;
       rotary.append = task.is_last;
       rotary.queries = space_.queries + (thread * DECODE_TOKENS - task.token_begin) * out_width;
-      params.qkv = rotary.queries;
       turn(rotary);
     }
+    params.pages = rotary.pages;
+    params.qkv = rotary.queries;
+    params.out = space_.attention;
+    params.row_pos = space_.row_pos;
     params.seq = task.seq;
+    if (task.choice >= 0) read_chosen(tasks.choices[task.choice], task.choice, &params);
     params.kv_head = task.kv_head;
     params.token_begin = task.token_begin;
     params.token_end = task.token_end;
@@ -131,7 +132,7 @@ void Engine::attend(const Op &op, Counter *counters, int thread) {
     params.block_end = task.block_end;
     params.partials = task.partials < 0 ? nullptr : space_.partials + task.partials;
     kernels_->attend(params);
-    if (params.partials) merge(tasks.merge[task.merge], space_.merged[task.merge]);
+    if (params.partials) merge(tasks, task.merge);
   }
 }
 
@@ -157,13 +158,16 @@ void Engine::turn(const RotaryParams &p) {
   });
 }
 
-// Whoever is done with the last part merges them.
-void Engine::merge(const MergeTask &task, std::atomic<int32_t> &done) {
-  if (done.fetch_add(1, std::memory_order_acq_rel) + 1 < task.parts) return;
-  done.store(0, std::memory_order_relaxed);
-  kernels_->merge({space_.partials + task.partials, task.blocks, plan_.shape.head_dim, plan_.shape.num_heads,
-                   plan_.shape.num_kv_heads, task.kv_head, space_.attention, plan_.shape.query_width(), task.token_begin,
-                   task.token_end});
+// Whoever is done with the last part merges them. What a probe has read of chosen pages goes nowhere.
+void Engine::merge(const GroupTasks &tasks, int32_t index) {
+  const MergeTask &task = tasks.merge[index];
+  if (!is_last_of(task.parts, space_.merged[index])) return;
+  if (task.choice < 0 || task.probe < 0) {
+    kernels_->merge({space_.partials + task.partials, task.blocks, plan_.shape.head_dim, plan_.shape.num_heads,
+                     plan_.shape.num_kv_heads, task.kv_head, space_.attention, plan_.shape.query_width(), task.token_begin,
+                     task.token_end});
+  }
+  if (task.probe >= 0 && is_last_of(2, space_.probed[task.probe])) count_omitted(tasks, tasks.probes[task.probe]);
 }
 
 }  // namespace edge

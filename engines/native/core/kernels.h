@@ -172,6 +172,24 @@ struct MergeParams {      // merges partials of blocks [0, blocks) in ascending 
   int32_t token_begin, token_end;
 };
 
+// What some query heads of one row and kv head may give to pages of sealed K, from the pages' minima and scales alone
+// (attention.h, reach_of); nothing else of the pages is read.
+struct PageScoreParams {
+  LayerPages pages;
+  const float *queries;  // [heads][D], rotated
+  int32_t heads, seq, kv_head;
+  int32_t page_begin, page_end;
+  float *scores;   // [heads][stride], by page; of an fp16 page -inf
+  int64_t stride;  // a multiple of 16
+};
+struct RankParams {  // pages by what they may weigh: softmax over pages, summed over heads
+  float *scores;     // [heads][stride], as above; overwritten. That of page 0, which is read anyway, is not looked at
+  int64_t stride;
+  int32_t heads, pages;
+  float soft_cap;
+  float *ranks;  // [stride]
+};
+
 struct Kernels {
   const char *name;  // plain; avx2, avx512vnni, amx; neon, neon-dotprod, neon-i8mm
   void (*norm)(const NormParams &);
@@ -183,6 +201,8 @@ struct Kernels {
   void (*rotary)(const RotaryParams &);
   void (*attend)(const AttendParams &);
   void (*merge)(const MergeParams &);
+  void (*score_pages)(const PageScoreParams &);
+  void (*rank)(const RankParams &);
   void (*soft_cap)(float *x, int64_t count, float cap);  // x = cap * tanh(x / cap)
 };
 

@@ -1,17 +1,10 @@
 #include "step.h"
 
-#include <algorithm>
-
 #include "sizes.h"
 #include "workspace.h"
 
 namespace edge {
 namespace {
-
-constexpr int TASKS_A_THREAD = 3;  // pieces of attention a thread and sequence: even, and long enough for prefetch
-constexpr int32_t MIN_TOKEN_TILE = 16, MAX_TOKEN_TILE = 64;  // prefill tokens of one kv head attended at a time
-
-int32_t first_visible(int32_t position, int32_t window) { return window && position >= window ? position - window + 1 : 0; }
 
 bool in_pool(const Plan &plan, int64_t pool_bytes, int32_t word, int32_t group, int32_t side) {
   return offset_of(word) + plan.group_layers[group] * plan.shape.layer_bytes(side, format_of(word)) <= pool_bytes;
@@ -83,6 +76,12 @@ Status check_step(const Plan &plan, const Limits &limits, int64_t pool_bytes, co
     const Span rows = span_of(step, seq);
     if (rows.first_position < 0) return {"kv_len is shorter than the sequence's new tokens", seq};
     if (divide_up(step.kv_len[seq], PAGE_TOKENS) > step.max_pages) return {"the page table is too short for a sequence", seq};
+    if (step.read_pages && step.read_pages[seq]) {
+      const int32_t most = divide_up(limits.max_context, PAGE_TOKENS);
+      if (step.read_pages[seq] < -most || step.read_pages[seq] > most)
+        return {"read_pages of a sequence is outside of what a context has", seq};
+      if (rows.row_end - rows.row_begin > 1) return {"read_pages is given to a sequence with more than one token", seq};
+    }
     if (rows.first_position / SEAL_TOKENS != (step.kv_len[seq] - 1) / SEAL_TOKENS)
       return {"a chunk crosses a seal border", seq};
     const Status status = check_pages(plan, pool_bytes, step, seq);
@@ -93,51 +92,6 @@ Status check_step(const Plan &plan, const Limits &limits, int64_t pool_bytes, co
     if (!status.good()) return status;
   }
   return {};
-}
-
-void plan_attention(const Plan &plan, const Step &step, int32_t group, int threads, GroupTasks *tasks) {
-  const ModelShape &shape = plan.shape;
-  const int32_t heads_per_kv = shape.num_heads / shape.num_kv_heads;
-  tasks->attend.clear();
-  tasks->merge.clear();
-  int64_t partials = 0;
-  for (int32_t seq = 0; seq < step.num_seqs; ++seq) {
-    const Span rows = span_of(step, seq);
-    const int32_t count = rows.row_end - rows.row_begin;
-    // With one row a sequence there is room for partials; more rows only where the sequence is alone.
-    const bool split = count == 1 || (step.num_seqs == 1 && count <= DECODE_TOKENS);
-    const int32_t shares = TASKS_A_THREAD * threads;
-    const int32_t tile = split ? count : std::clamp(count * shape.num_kv_heads / shares, MIN_TOKEN_TILE, MAX_TOKEN_TILE);
-    for (int32_t begin = 0; begin < count; begin += tile) {
-      const int32_t end = std::min(begin + tile, count);
-      const int32_t first = first_visible(rows.first_position + begin, plan.windows[group]) / BLOCK_TOKENS;
-      const int32_t last = (rows.first_position + end - 1) / BLOCK_TOKENS + 1;
-      // Neighbouring blocks together: inside a task the kernel fetches one block ahead.
-      const int32_t run = std::max(1, (last - first) * shape.num_kv_heads * step.num_seqs / shares);
-      for (int32_t head = 0; head < shape.num_kv_heads; ++head) {
-        AttendTask task{seq, head, rows.row_begin + begin, rows.row_begin + end, first, last, -1, -1, true};
-        if (!split) {
-          tasks->attend.push_back(task);
-          continue;
-        }
-        const int64_t block_floats = static_cast<int64_t>(count) * heads_per_kv * (2 + shape.head_dim);
-        task.merge = static_cast<int32_t>(tasks->merge.size());
-        tasks->merge.push_back({head, task.token_begin, task.token_end, last - first, divide_up(last - first, run), partials});
-        for (int32_t block = first; block < last; block += run) {
-          task.block_begin = block;
-          task.block_end = std::min(block + run, last);
-          task.is_last = task.block_end == last;
-          task.partials = partials + (block - first) * block_floats;
-          tasks->attend.push_back(task);
-        }
-        partials += (last - first) * block_floats;
-      }
-    }
-  }
-  // The longest first: later chunks see more blocks, and the last task should be a short one.
-  std::stable_sort(tasks->attend.begin(), tasks->attend.end(), [](const AttendTask &a, const AttendTask &b) {
-    return a.block_end - a.block_begin > b.block_end - b.block_begin;
-  });
 }
 
 }  // namespace edge

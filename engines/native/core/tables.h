@@ -15,6 +15,8 @@ void move(const MoveParams &);
 void rotary(const RotaryParams &);
 void attend(const AttendParams &);
 void merge(const MergeParams &);
+void score_pages(const PageScoreParams &);
+void rank(const RankParams &);
 void soft_cap(float *x, int64_t count, float cap);
 }  // namespace plain
 
@@ -28,6 +30,8 @@ void move(const MoveParams &);
 void rotary(const RotaryParams &);
 void attend(const AttendParams &);
 void merge(const MergeParams &);
+void score_pages(const PageScoreParams &);
+void rank(const RankParams &);
 void soft_cap(float *x, int64_t count, float cap);
 }  // namespace avx2
 
@@ -41,6 +45,8 @@ void move(const MoveParams &);
 void rotary(const RotaryParams &);
 void attend(const AttendParams &);
 void merge(const MergeParams &);
+void score_pages(const PageScoreParams &);
+void rank(const RankParams &);
 void soft_cap(float *x, int64_t count, float cap);
 }  // namespace avx512vnni
 
@@ -60,6 +66,8 @@ void move(const MoveParams &);
 void rotary(const RotaryParams &);
 void attend(const AttendParams &);
 void merge(const MergeParams &);
+void score_pages(const PageScoreParams &);
+void rank(const RankParams &);
 void soft_cap(float *x, int64_t count, float cap);
 }  // namespace neon
 

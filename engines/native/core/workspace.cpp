@@ -39,7 +39,7 @@ Workspace lay_out(uint8_t *base, const std::vector<TensorRecord> &tensors, const
     plain = plain || tensor.kind == WeightKind::fp16;
   }
   const int64_t tokens = limits.max_step_tokens, heads = shape.num_heads, dim = shape.head_dim;
-  const int64_t blocks = divide_up(limits.max_context, BLOCK_TOKENS);
+  const int64_t blocks = divide_up(limits.max_context, BLOCK_TOKENS), sequences = limits.max_sequences;
   Layout layout(base);
   Workspace space{};
   space.hidden = layout.take<float>(tokens * shape.hidden_size);
@@ -57,11 +57,20 @@ Workspace lay_out(uint8_t *base, const std::vector<TensorRecord> &tensors, const
   space.sines = layout.take<float>(rotary);
   space.row_seq = layout.take<int32_t>(tokens);
   space.row_pos = layout.take<int32_t>(tokens);
-  // DECODE_TOKENS rows of one sequence, or one row of each: whichever step has more partials.
-  space.partials = layout.take<float>(std::max(DECODE_TOKENS, limits.max_sequences) * heads * blocks * (2 + dim));
+  // DECODE_TOKENS rows of one sequence, or one row of each, twice where it is probed: whichever step has more partials.
+  space.partials = layout.take<float>(std::max(int64_t{DECODE_TOKENS}, 2 * sequences) * heads * blocks * (2 + dim));
   space.scratch = layout.take<float>(threads * scratch_stride(shape.head_dim));
   space.queries = layout.take<float>(threads * DECODE_TOKENS * heads * dim);
-  space.merged = layout.take<std::atomic<int32_t>>(int64_t{limits.max_sequences} * shape.num_kv_heads);
+  const int64_t choices = sequences * shape.num_kv_heads;
+  space.page_stride = align_up(divide_up(limits.max_context, PAGE_TOKENS), 16);
+  space.page_scores = layout.take<float>(sequences * heads * space.page_stride);
+  space.ranks = layout.take<float>(threads * space.page_stride);
+  space.chosen = layout.take<int32_t>(choices * space.page_stride * 2);
+  space.keys = layout.take<uint64_t>(threads * space.page_stride);
+  space.scored = layout.take<std::atomic<int32_t>>(choices);
+  space.probed = layout.take<std::atomic<int32_t>>(choices);
+  space.omitted = layout.take<float>(sequences * heads);
+  space.merged = layout.take<std::atomic<int32_t>>(2 * choices);
   space.bytes = layout.bytes();
   return space;
 }

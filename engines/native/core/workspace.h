@@ -27,7 +27,16 @@ struct Workspace {
   int32_t *row_seq, *row_pos;
   float *partials, *scratch;
   float *queries;  // [threads][DECODE_TOKENS][Hq * D]: rotated q of the attention task that a thread is at, of few rows
-  std::atomic<int32_t> *merged;  // [max_sequences * Hkv]: attention tasks that are done, by merge task; 0 between ops
+  // Of choices, at most one a sequence and kv head: scores [max_sequences][Hq][page_stride], page-table words [choices]
+  // [page_stride][2], score tasks that are done; of threads: ranks and keys [threads][page_stride].
+  float *page_scores, *ranks;
+  int32_t *chosen;
+  uint64_t *keys;
+  std::atomic<int32_t> *scored;
+  std::atomic<int32_t> *probed;  // merges of a probe that are done; 0 between ops
+  float *omitted;                // [max_sequences][Hq], summed over the layers of a step
+  int64_t page_stride;
+  std::atomic<int32_t> *merged;  // [2 * max_sequences * Hkv]: attention tasks that are done, by merge task; 0 between ops
   int64_t bytes;
 };
 

@@ -18,20 +18,24 @@ struct AttentionKernels {
   void (*rotary)(const RotaryParams &);
   void (*attend)(const AttendParams &);
   void (*merge)(const MergeParams &);
+  void (*score_pages)(const PageScoreParams &);
+  void (*rank)(const RankParams &);
 };
 
 inline std::vector<AttentionKernels> attention_kernels() {
-  std::vector<AttentionKernels> found = {{"plain", plain::move, plain::rotary, plain::attend, plain::merge}};
+  std::vector<AttentionKernels> found = {
+      {"plain", plain::move, plain::rotary, plain::attend, plain::merge, plain::score_pages, plain::rank}};
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) {
-    found.push_back({"avx2", avx2::move, avx2::rotary, avx2::attend, avx2::merge});
+    found.push_back({"avx2", avx2::move, avx2::rotary, avx2::attend, avx2::merge, avx2::score_pages, avx2::rank});
   }
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni")) {
-    found.push_back({"avx512vnni", avx512vnni::move, avx512vnni::rotary, avx512vnni::attend, avx512vnni::merge});
+    found.push_back({"avx512vnni", avx512vnni::move, avx512vnni::rotary, avx512vnni::attend, avx512vnni::merge,
+                     avx512vnni::score_pages, avx512vnni::rank});
   }
 #elif defined(__aarch64__)
-  found.push_back({"neon", neon::move, neon::rotary, neon::attend, neon::merge});
+  found.push_back({"neon", neon::move, neon::rotary, neon::attend, neon::merge, neon::score_pages, neon::rank});
 #endif
   return found;
 }

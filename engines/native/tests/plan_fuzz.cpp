@@ -182,8 +182,8 @@ void damage(Random &random, Model &model) {
 
 // Arrays of exactly the sizes that the binding checks, so that whoever reads on leaves them.
 struct Arrays {
-  std::vector<int32_t> token_ids, query_start, kv_len, page_table, page_moves, logit_rows, not_finite;
-  std::vector<float> logits;
+  std::vector<int32_t> token_ids, query_start, kv_len, page_table, page_moves, logit_rows, read_pages, not_finite;
+  std::vector<float> logits, omitted;
   Step step;
 };
 
@@ -192,12 +192,12 @@ Arrays valid_step(Random &random, const ModelShape &shape, const std::vector<int
   const int32_t seqs = 1 + random.below(2);
   a.query_start.push_back(0);
   for (int32_t seq = 0; seq < seqs; ++seq) {
-    const int32_t fresh = 1 + random.below(4), before = random.below(60);
+    const int32_t fresh = 1 + random.below(4), before = random.below(124);
     for (int32_t i = 0; i < fresh; ++i) a.token_ids.push_back(random.below(shape.vocab_size));
     a.query_start.push_back(static_cast<int32_t>(a.token_ids.size()));
     a.kv_len.push_back(before + fresh);
   }
-  const int32_t max_pages = 2;
+  const int32_t max_pages = 4;
   for (int64_t i = 0; i < int64_t(shape.num_groups) * seqs * max_pages * 2; ++i) {
     a.page_table.push_back(words[i % words.size()]);
   }
@@ -211,9 +211,11 @@ Arrays valid_step(Random &random, const ModelShape &shape, const std::vector<int
   };
   for (int32_t seq = 0; seq < seqs; ++seq) {  // of pages in front of the one that is written
     const int32_t fresh = a.query_start[seq + 1] - a.query_start[seq];
-    for (int32_t group = 0; group < shape.num_groups && a.kv_len[seq] - fresh >= PAGE_TOKENS; ++group) {
-      for (int32_t side = 0; side < 2; ++side)
-        a.page_table[(int64_t(group) * seqs + seq) * max_pages * 2 + side] |= some_format(side, ~0);
+    for (int32_t group = 0; group < shape.num_groups; ++group) {
+      for (int32_t page = 0; page < (a.kv_len[seq] - fresh) / PAGE_TOKENS; ++page) {
+        for (int32_t side = 0; side < 2; ++side)
+          a.page_table[((int64_t(group) * seqs + seq) * max_pages + page) * 2 + side] |= some_format(side, ~0);
+      }
     }
   }
   for (int32_t moves = random.below(3); moves > 0; --moves) {
@@ -223,8 +225,11 @@ Arrays valid_step(Random &random, const ModelShape &shape, const std::vector<int
     a.page_moves.insert(a.page_moves.end(), std::begin(record), std::end(record));
   }
   for (int32_t i = random.below(3); i > 0; --i) a.logit_rows.push_back(random.below(static_cast<int64_t>(a.token_ids.size())));
+  for (int32_t seq = 0; seq < seqs && random.one_in(2); ++seq) a.read_pages.push_back(random.below(5) - 2);
+  a.read_pages.resize(a.read_pages.empty() ? 0 : seqs);
   if (random.one_in(2)) {
-    std::vector<int32_t> *all[] = {&a.token_ids, &a.query_start, &a.kv_len, &a.page_table, &a.page_moves, &a.logit_rows};
+    std::vector<int32_t> *all[] = {&a.token_ids,  &a.query_start, &a.kv_len,    &a.page_table,
+                                   &a.page_moves, &a.logit_rows,  &a.read_pages};
     for (int32_t times = 1 + random.below(2); times > 0; --times) {
       std::vector<int32_t> &values = *all[random.below(std::size(all))];
       if (!values.empty()) random.spoil(random.of(values));
@@ -232,14 +237,17 @@ Arrays valid_step(Random &random, const ModelShape &shape, const std::vector<int
   }
   a.logits.resize(a.logit_rows.size() * shape.vocab_size);
   a.not_finite.resize(seqs);
+  a.omitted.resize(seqs);
   a.step = {a.token_ids.data(),
             a.query_start.data(),
             a.kv_len.data(),
             a.page_table.data(),
             a.page_moves.data(),
             a.logit_rows.data(),
+            a.read_pages.empty() ? nullptr : a.read_pages.data(),
             a.logits.data(),
             a.not_finite.data(),
+            a.omitted.data(),
             static_cast<int32_t>(a.token_ids.size()),
             seqs,
             max_pages,
@@ -274,7 +282,7 @@ void run_case(uint32_t seed, Counts *counts) {
   if (!status.good()) return;
   ++counts->plans;
   if (model.shape.num_groups > 4 || model.shape.vocab_size > 4096) return;  // what a test has room for
-  const Limits limits{8, 2, 64, 3};
+  const Limits limits{8, 2, 128, 3};
   int64_t extent = 0;
   for (const int32_t layers : plan.group_layers)
     extent = std::max(extent, align_up(layers * plan.shape.layer_bytes(0, PageFormat::fp16), OFFSET_UNIT));

@@ -57,8 +57,8 @@ void test_errors() {
   }
   {
     PoolMap map;
-    const PoolMap::Error error = map.open(int64_t{1} << 46, {});
-    expect(error.number == ENOMEM && error.file == -1, "64 TiB: %d of file %d", error.number, error.file);
+    const PoolMap::Error error = map.open(int64_t{1} << 60, {});  // more than any address space
+    expect(error.number == ENOMEM && error.file == -1, "1 EiB: %d of file %d", error.number, error.file);
   }
   close(file);
 }
@@ -124,8 +124,9 @@ void test_other_bus_errors() {
     if (ftruncate(other, 0)) _exit(4);
     read_byte(map.data());
   });
-  expect(WIFSIGNALED(ending.status) && WTERMSIG(ending.status) == SIGBUS && ending.said.empty(),
-         "unwatched: status %x, said %s", ending.status, ending.said.c_str());
+  const bool is_ours = ending.said.find("the wrong one") != std::string::npos;  // an emulator says something of its own
+  expect(WIFSIGNALED(ending.status) && WTERMSIG(ending.status) == SIGBUS && !is_ours, "unwatched: status %x, said %s",
+         ending.status, ending.said.c_str());
   ending = in_child([] {  // one that was there before keeps what is not ours
     std::signal(SIGBUS, [](int) { _exit(7); });
     FileMap watched;

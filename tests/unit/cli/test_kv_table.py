@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
-from edge.bench.kv import KvFigures, KvLoad, PresetFigures
+from edge.bench.kv import KvFigures, KvLoad, PresetFigures, ReadFigures
 from edge.cli.kv_table import kv_tables
 from edge.comparison import Comparison
 from edge.kv_eval.likeness import Likeness
 from edge.kv_eval.recall import RecallCounts
+from edge.pages.read_budget import ReadAuto
 from edge.preset_gates import judge_preset
 from edge.presets import PresetName
+from edge.stats import ReadCounts
 
 FLOOR = Comparison(2048, 6.0, 0.5, 1980, 2048, 5000.0, 5000.0)
 HELD = {
@@ -41,11 +44,26 @@ def figures(*rows: PresetFigures, positions: int = 2048) -> KvFigures:
     return KvFigures(load, ("factbook", "licences", "factbook", "licences"), positions, "avx512_vnni", FLOOR, rows)
 
 
+READS: tuple[tuple[PresetName, ReadCounts], ...] = (
+    ("safe", ReadCounts(2000, 126_000, 374_000, 33, 0.9)),
+    ("balanced", ReadCounts(probes=2, omitted=0.5)),
+)
 ALL = (row("exact", 0.0, 97), row("safe", 0.0035, 97), row("balanced", 0.05, 97), row("tight", 0.01, 90))
 
 
 def test_lines_fit_a_terminal_of_80_columns() -> None:
     assert max(map(len, kv_tables(figures(*ALL)).splitlines())) <= 80
+
+
+def test_reading_fewer_pages_is_a_table_of_its_own() -> None:
+    reads = tuple(ReadFigures(name, ALL[1].likeness, ALL[1].recall, counts) for name, counts in READS)
+    load = replace(figures(*ALL).load, budget=ReadAuto())
+    shown = kv_tables(replace(figures(*ALL), load=load, reads=reads))
+    assert max(map(len, shown.splitlines())) <= 80
+    safe = next(line for line in shown.splitlines() if line.startswith("safe") and "25 %" in line).split()
+    assert safe == ["safe", "0.00350", "0.9668", "97/100", "9/10", "25", "%", "2.7", "%", "50.0"]
+    assert any(line.startswith("balanced") and " all " in line and "25.0 %" in line for line in shown.splitlines())
+    assert "--read-budget auto" in shown and "fewer pages" not in kv_tables(figures(*ALL))
 
 
 def test_what_failed_is_said_with_both_numbers() -> None:
