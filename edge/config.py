@@ -8,6 +8,7 @@ from typing import Literal
 
 from edge.contract import OFFSET_UNIT, SEAL_TOKENS
 from edge.pages.read_budget import parse_read_budget
+from edge.policies import PolicyName
 from edge.presets import PresetName
 from edge.yamls import load_yaml, yaml_root
 
@@ -33,6 +34,8 @@ class InferenceConfig:
     pool_warn_share: float
     kv_preset: PresetName
     prefix_cache: bool
+    kv_policy: PolicyName
+    deterministic: bool
     read_budget: str = "all"  # edge/pages/read_budget.py
 
     def __post_init__(self) -> None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from edge.config import AUTO, InferenceConfig
 from edge.errors import BudgetError
 from edge.pages.budget import plan_pool
-from edge.pages.fit import PoolSize, cut_pool, longest_context, pool_holds
+from edge.pages.fit import PoolSize, cut_pool, longest_context, pool_holds, pressed_bytes
 from edge.pages.geometry import GroupPages, own_tokens, page_groups
+from edge.policies import RAISED_SHARES, PolicyName
 from edge.presets import PRESETS, PresetName
 from edge.units import human_bytes
 
@@ -31,26 +32,52 @@ class KvChoice:
     preset: PresetName
     budget_bytes: int | None = None  # None: what the load needs
     prefix_tokens: int = 0  # of each sequence, those at its front whose pages are baked
+    policy: PolicyName = "uniform"
+    lowest: PresetName = "exact"  # to which pages may be demoted, where it has fewer bits than the preset
 
 
 def choose_kv(
-    package: Package, preset: PresetName | None, budget_bytes: int | None, prefix: BakedPrefix | None = None
+    package: Package,
+    preset: PresetName | None,
+    budget_bytes: int | None,
+    policy: PolicyName | None = None,
+    prefix: BakedPrefix | None = None,
 ) -> KvChoice:
     """What the command line asks for; without a preset that of the prefix, where there is one. RequestError where the engine
     lacks the preset or has no prefixes, PackageError where the prefix is not for it."""
     from edge.runnable import check_asked, choose_preset
 
+    config = InferenceConfig.load()
     if prefix is not None:
         prefix.check_engine(package.manifest, preset)
         preset = prefix.header.engine.preset
-    chosen = choose_preset(package, AUTO if preset is None else preset, InferenceConfig.load())
+    chosen = choose_preset(package, AUTO if preset is None else preset, config)
     check_asked(package.manifest, str(package.path), preset=chosen, prefixes=prefix is not None, forced=package.forced)
-    return KvChoice(chosen, budget_bytes, 0 if prefix is None else prefix.header.tokens)
+    return KvChoice(
+        chosen,
+        budget_bytes,
+        0 if prefix is None else prefix.header.tokens,
+        policy or config.kv_policy,
+        lowest_preset(package, chosen, config),
+    )
+
+
+def lowest_preset(package: Package, preset: PresetName, config: InferenceConfig) -> PresetName:
+    """To which pages may be demoted: the smallest preset that the package offers, or no other where answers are to be the same
+    whatever else runs."""
+    if config.deterministic:
+        return preset
+    return next(name for name in reversed(PRESETS) if name in (preset, *package.manifest.capabilities.presets))
+
+
+def kv_groups(spec: ModelSpec, kv: KvChoice) -> tuple[GroupPages, ...]:
+    """The pages of each layer group."""
+    return page_groups(spec, PRESETS[kv.preset], PRESETS[kv.lowest], RAISED_SHARES[kv.policy])
 
 
 def kv_pool(spec: ModelSpec, kv: KvChoice, context: int, sequences: int, config: InferenceConfig) -> PoolSize:
     """The pool for such a load: what the context needs, at most the budget."""
-    groups = page_groups(spec, PRESETS[kv.preset])
+    groups = kv_groups(spec, kv)
     needed = plan_pool(groups, own_tokens(context, kv.prefix_tokens), sequences, config)
     if kv.budget_bytes is None or needed.pool_bytes <= kv.budget_bytes:
         return needed
@@ -62,7 +89,7 @@ def longest_in_budget(spec: ModelSpec, kv: KvChoice, sequences: int, limit: int,
     fits."""
     if kv.budget_bytes is None:
         return limit
-    groups = page_groups(spec, PRESETS[kv.preset])
+    groups = kv_groups(spec, kv)
     size = cut_pool(groups, kv.budget_bytes, config.slab_bytes, config.chunk_tokens)
     longest = longest_context(
         lambda tokens: pool_holds(groups, size, own_tokens(tokens, kv.prefix_tokens), sequences, config.chunk_tokens), limit
@@ -74,6 +101,20 @@ def longest_in_budget(spec: ModelSpec, kv: KvChoice, sequences: int, limit: int,
             "their first pages. Give it at least that, or ask for fewer sequences"
         )
     return longest
+
+
+def most_in_budget(spec: ModelSpec, kv: KvChoice, limit: int, config: InferenceConfig, kept_pages: int = 0) -> int:
+    """`longest_in_budget` of one sequence whose pages may be demoted on the way, but for `kept_pages` of them."""
+    longest = longest_in_budget(spec, kv, 1, limit, config)
+    groups = kv_groups(spec, kv)
+    if longest == limit or kv.budget_bytes is None or not any(group.demotes for group in groups):
+        return longest
+    size, chunk = cut_pool(groups, kv.budget_bytes, config.slab_bytes, config.chunk_tokens), config.chunk_tokens
+    pressed = longest_context(
+        lambda tokens: pressed_bytes(groups, size, own_tokens(tokens, kv.prefix_tokens), kept_pages, chunk) <= size.pool_bytes,
+        limit,
+    )
+    return max(longest, pressed or 0)
 
 
 def budget_for(groups: tuple[GroupPages, ...], context: int, sequences: int, config: InferenceConfig) -> int:
@@ -97,11 +138,16 @@ def check_kv_budget(
     sequences: int,
     limit: int,
     config: InferenceConfig,
+    kept_pages: int = 0,
 ) -> None:
     """BudgetError where the budget does not hold `what`, which needs a context of so many tokens: with what it holds, and the
-    preset or the budget that would do. `offered` are the presets of the engine, `limit` is the largest context it takes."""
+    preset or the budget that would do. `offered` are the presets of the engine, `limit` is the largest context it takes. One
+    sequence is held, too, where demoting all but `kept_pages` of its pages does it."""
     longest = longest_in_budget(spec, kv, sequences, limit, config)
     if context <= longest:
+        return
+    most = most_in_budget(spec, kv, limit, config, kept_pages) if sequences == 1 else longest
+    if context <= most:
         return
     assert kv.budget_bytes is not None
     budget = human_bytes(kv.budget_bytes)
@@ -114,10 +160,11 @@ def check_kv_budget(
     names = [kv.preset, *smaller[-1:]] if not ways else [kv.preset]
     own = own_tokens(context, kv.prefix_tokens)
     for name in names:
-        needed = budget_for(page_groups(spec, PRESETS[name]), own, sequences, config) // _WHOLE
+        needed = budget_for(kv_groups(spec, replace(kv, preset=name)), own, sequences, config) // _WHOLE
         ways.append(f"--kv-budget {needed}MB" + (f" --kv-preset {name}" if name != kv.preset else ""))
     raise BudgetError(
-        f"{what} needs a context of {context:,} tokens, --kv-budget {budget} holds {longest:,} at the preset {kv.preset}. "
+        f"{what} needs a context of {context:,} tokens, --kv-budget {budget} holds {longest:,} at the preset {kv.preset}"
+        f"{f', {most:,} with pages demoted' if most > longest else ''}. "
         f"What would hold it: {', or '.join(ways)}"
     )
 
@@ -128,12 +175,11 @@ def answer_cut(
     """What to say where the budget holds the prompt, and less than all of its answer; None where it holds both. `limit` is the
     largest context of the engine."""
     wanted = min(prompt_tokens + max_tokens - 1, limit)  # the last token of an answer is never computed
-    held = longest_in_budget(spec, kv, 1, limit, config)
+    held = most_in_budget(spec, kv, limit, config)
     if held >= wanted:
         return None
     assert kv.budget_bytes is not None, "without a budget all fits"
-    own = own_tokens(wanted, kv.prefix_tokens)
-    needed = budget_for(page_groups(spec, PRESETS[kv.preset]), own, 1, config) // _WHOLE
+    needed = budget_for(kv_groups(spec, kv), own_tokens(wanted, kv.prefix_tokens), 1, config) // _WHOLE
     return (
         f"--kv-budget {human_bytes(kv.budget_bytes)} has room for {held - prompt_tokens + 1:,} tokens of the answer, "
         f"--max-tokens is {max_tokens:,}. Room for all: --kv-budget {needed}MB"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from edge.config import Auto, InferenceConfig
 from edge.errors import BudgetError, RequestError
 from edge.manifest import Limits
-from edge.pages.fit import PoolSize, bytes_needed
+from edge.pages.fit import PoolSize, bytes_needed, pressed_bytes
 from edge.pages.geometry import GroupPages
 from edge.spec import ModelSpec
 from edge.units import human_bytes
@@ -28,14 +28,24 @@ def resolve_limits(engine: Limits, context: int | Auto, max_sequences: int, conf
     return Limits(context, step_tokens, max_sequences, max_sequences)
 
 
-def check_fits(groups: tuple[GroupPages, ...], size: PoolSize, tokens: int, chunk_tokens: int) -> None:
-    """BudgetError where one sequence of `tokens` tokens, alone in an empty pool, would not fit."""
+def check_fits(
+    groups: tuple[GroupPages, ...], size: PoolSize, tokens: int, chunk_tokens: int, kept_pages: int | None = None
+) -> None:
+    """BudgetError where one sequence of `tokens` tokens, alone in an empty pool, would not fit, also with its pages demoted but
+    for `kept_pages`; None: none of them is."""
     needed = bytes_needed(groups, size, tokens, 1, chunk_tokens)
-    if needed > size.pool_bytes:
-        raise BudgetError(
-            f"a request of up to {tokens} tokens needs {human_bytes(needed)} of KV pages, the pool has "
-            f"{human_bytes(size.pool_bytes)}. Ask for fewer tokens, or give the pool more"
-        )
+    if needed <= size.pool_bytes:
+        return
+    pressed = ""
+    if kept_pages is not None and any(group.demotes for group in groups):
+        demoted = pressed_bytes(groups, size, tokens, kept_pages, chunk_tokens)
+        if demoted <= size.pool_bytes:
+            return
+        pressed = f", {human_bytes(demoted)} with all demoted that may be"
+    raise BudgetError(
+        f"a request of up to {tokens} tokens needs {human_bytes(needed)} of KV pages{pressed}, the pool has "
+        f"{human_bytes(size.pool_bytes)}. Ask for fewer tokens, or give the pool more"
+    )
 
 
 def check_prompt(spec: ModelSpec, tokens: list[int], max_tokens: int, context: int) -> None:

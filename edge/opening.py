@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from edge.baked.mapped import MappedPrefixes
 from edge.config import AUTO, Auto, InferenceConfig
-from edge.kv_budget import KvChoice, kv_pool
+from edge.kv_budget import KvChoice, kv_pool, lowest_preset
 from edge.load import resolve_limits
 from edge.package import Package
+from edge.policies import PolicyName
 from edge.presets import PresetName
 from edge.runnable import check_runs_here, choose_preset
 from edge.runtime import Runtime
@@ -26,6 +27,7 @@ def open_package(
     threads: int | Auto = AUTO,
     pool_bytes: int | Auto = AUTO,
     preset: PresetName | Auto = AUTO,
+    policy: PolicyName | Auto = AUTO,
     isa: str = "auto",
     config: InferenceConfig | Auto = AUTO,
     prefixes: Sequence[BakedPrefix] = (),
@@ -48,8 +50,13 @@ def open_package(
     for prefix in prefixes:
         prefix.check_engine(package.manifest, chosen)
     limits = resolve_limits(package.manifest.limits, context, max_sequences, settings)
-    shared = min((prefix.header.tokens for prefix in prefixes), default=0)
-    kv = KvChoice(chosen, None if isinstance(pool_bytes, Auto) else pool_bytes, shared)
+    kv = KvChoice(
+        chosen,
+        None if isinstance(pool_bytes, Auto) else pool_bytes,
+        min((prefix.header.tokens for prefix in prefixes), default=0),
+        settings.kv_policy if isinstance(policy, Auto) else policy,
+        lowest_preset(package, chosen, settings),
+    )
     pool_size = kv_pool(package.spec, kv, limits.max_context, max_sequences, settings)
     executor = NativeExecutor.open(
         package.path / "engine",
@@ -61,4 +68,4 @@ def open_package(
         files=[prefix.pool_file for prefix in prefixes],
     )
     mapped = MappedPrefixes(prefixes, executor.file_offsets)
-    return Runtime(package.spec, executor, pool_size, limits, settings, chosen, mapped)
+    return Runtime(package.spec, executor, pool_size, limits, settings, chosen, kv.policy, kv.lowest, mapped)

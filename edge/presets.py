@@ -35,6 +35,9 @@ PRESETS: dict[PresetName, Preset] = {  # from the most exact to the smallest
     "tight": Preset("int4", "int2"),
 }
 
+# (K, V) formats of sealed pages, from the most exact to the smallest. Page moves lead from each to the next.
+SEALED_FORMS = (("int8", "int8"), ("int8", "int4"), ("int4", "int4"), ("int4", "int2"))
+
 LEVELS: dict[Level, PresetName] = {"high": "exact", "medium": "safe", "low": "balanced"}  # of the articles
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 
 from edge.pages.prefix_cache import PrefixCache
 from edge.pages.room import Room
+from edge.pages.sequence import SequencePages
 from edge.request import Request, SequenceTokens
 from edge.scheduler.state import RequestState, State, StepLimits
 
@@ -34,7 +35,7 @@ class Queues:
         """Whether a request must run alone."""
         return bool(self._alone)
 
-    def state(self, room: Room, can_evict: bool) -> State:
+    def state(self, room: Room, can_evict: bool, can_demote: bool = False) -> State:
         """What the scheduler looks at. More waiting requests than can run at once make no difference to it."""
         holders = [request.sequence.owner for request in reversed(self._waiting) if request.sequence.pages.takes_room()]
         return State(
@@ -44,6 +45,7 @@ class Queues:
             room=room,
             alone=self.is_alone,
             can_evict=can_evict,
+            can_demote=can_demote,
         )
 
     def promised(self) -> Counter[int]:
@@ -72,6 +74,14 @@ class Queues:
         """Waiting requests that could be admitted go on from longer cuts, where some came since they did; whether one does."""
         count = sum(request.sequence.lengthen(prefix_cache) for request in self._waiting[: self._limits.max_sequences])
         return count > 0
+
+    def has_run_alone(self, request_id: int) -> bool:
+        """Whether this request was the last that ran when it was preempted, so that it runs alone."""
+        return request_id in self._alone
+
+    def running_pages(self) -> list[SequencePages]:
+        """Pages of the running requests, the youngest first."""
+        return [request.sequence.pages for request in reversed(self._running)]
 
     def running(self, request_id: int) -> Request:
         return next(request for request in self._running if request.id == request_id)
@@ -124,7 +134,6 @@ class Queues:
             known=known,
             done=pages.length,
             cuts=request.cuts,
-            pages_to_known=pages.missing_until(known, self._limits.chunk_tokens),
-            to_seal=pages.to_seal(),
-            reusable=pages.reusable(),
+            to_known=pages.extents_until(known, self._limits.chunk_tokens),
+            sealing=pages.sealing(),
         )

@@ -9,6 +9,7 @@ from typing import Literal
 
 from edge.errors import EdgeError
 from edge.pace import Pace
+from edge.pages.account import ZoneBytes
 from edge.pages.prefix_cache import PrefixCache
 from edge.pages.read_budget import ReadAll, Reading
 from edge.pages.sequence import SequencePages
@@ -57,9 +58,10 @@ class SequenceTokens:
             self.pages.adopt(cut)
 
     def lengthen(self, prefix_cache: PrefixCache) -> bool:
-        """Goes on from the longest cut of the tokens, less the last, where that is more than its own pages; whether it is."""
+        """Goes on from the longest cut of the tokens, less the last, where that is more than its own pages, and its pages stand
+        at the levels at which this sequence seals; whether it is."""
         cut = prefix_cache.find(self.token_ids, len(self.token_ids) - 1)
-        if cut is None or cut.length <= self.pages.length:
+        if cut is None or cut.length <= self.pages.length or not self.pages.is_sealed_as_assigned(cut.words, cut.sealed):
             return False
         prefix_cache.use(self.token_ids, cut)
         self.pages.release()
@@ -89,6 +91,7 @@ class Request:  # the runtime writes, everyone reads
     reading: Reading = field(default_factory=lambda: Reading(ReadAll()))  # what the next token of the answer reads
     token_ids: list[int] = field(default_factory=list)  # the answer so far, a stop id included
     finish_reason: FinishReason | None = None
+    kv_bytes: ZoneBytes = field(default_factory=dict)  # when it ended
     has_begun: bool = False
 
     def begin(self) -> None:

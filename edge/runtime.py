@@ -20,15 +20,19 @@ from edge.errors import EdgeError, ExecutorError, RequestError
 from edge.events import Events
 from edge.executors.base import Executor, StepOutput
 from edge.interrupts import deferred_interrupts
+from edge.kv_budget import KvChoice, kv_groups
 from edge.load import check_fits, check_prompt
 from edge.manifest import Limits
 from edge.pace import Pace
+from edge.pages.account import add_by_zone
 from edge.pages.fit import PoolSize, bytes_needed, peak_sizes
-from edge.pages.geometry import own_tokens, page_groups, pages_for, table_bytes
+from edge.pages.geometry import own_tokens, pages_for, table_bytes
+from edge.pages.policy import kept_pages, read_zones, seal_levels
 from edge.pages.pool import Pool
 from edge.pages.prefix_cache import PrefixCache, cut_border
 from edge.pages.read_budget import ReadAll, Reading, parse_read_budget
 from edge.pages.sequence import SequencePages
+from edge.policies import PolicyName
 from edge.presets import PRESETS, PresetName
 from edge.queues import Queues
 from edge.request import FinishReason, Request, SequenceTokens, TokenEvent
@@ -38,7 +42,7 @@ from edge.session import Session
 from edge.spec import ModelSpec
 from edge.stats import PoolWatch, RuntimeStats, StepCounts
 from edge.steady import Steady, find_steady
-from edge.step_choice import StepChoice
+from edge.step_choice import Failed, StepChoice
 from edge.step_run import StepRunner
 
 _log = logging.getLogger(__name__)
@@ -55,16 +59,20 @@ class Runtime:
         limits: Limits,
         config: InferenceConfig,
         preset: PresetName = "exact",
+        policy: PolicyName = "uniform",
+        lowest: PresetName = "exact",
         mapped: MappedPrefixes | None = None,
     ) -> None:
         """`limits` are those of this runtime, at most the engine's; the executor has `pool_size.pool_bytes` of pages, and
-        behind them the prefixes of `mapped`."""
+        behind them the prefixes of `mapped`. In a full pool pages are demoted down to those of `lowest`, where these have fewer
+        bits than the preset's."""
         self.spec = spec
         self.executor = executor
         self.pool_size = pool_size
         self.limits = limits
         self.preset = preset
-        self._groups = page_groups(spec, PRESETS[preset])
+        self.policy = policy
+        self._groups = kv_groups(spec, KvChoice(preset, policy=policy, lowest=lowest))
         self._pool = Pool(pool_size, fills_ends=not config.prefix_cache)
         self.prefix_cache = PrefixCache(self._pool, config.prefix_cache)
         chunk = min(config.chunk_tokens, limits.max_step_tokens)
@@ -76,12 +84,18 @@ class Runtime:
         self._events: list[TokenEvent] = []  # since the last step
         self._inboxes: dict[int, deque[TokenEvent]] = {}  # by request, of those that `events` serves
         self._numbers = 0
-        needed = bytes_needed(self._groups, pool_size, limits.max_context, limits.max_sequences, chunk)
+        most = own_tokens(limits.max_context, self._mapped.least_tokens)
+        needed = bytes_needed(self._groups, pool_size, most, limits.max_sequences, chunk)
         watch = PoolWatch(pool_size.pool_bytes, needed, config.pool_warn_share)
         self._counts = StepCounts()
+        # A pool that holds all that may be asked of it needs no slab to spare.
+        self._may_demote = needed > pool_size.pool_bytes and any(group.demotes for group in self._groups)
         # Fp16 pages have no bounds to choose by: where the configuration has a budget for sealed ones, all are read.
         self._read_budget = parse_read_budget(config.read_budget) if PRESETS[preset].seals else ReadAll()
-        self._choice = StepChoice(self._queues, self._pool, self._groups, self._step_limits, self.prefix_cache, self._counts)
+        cache, counts = self.prefix_cache, self._counts
+        self._choice = StepChoice(
+            self._queues, self._pool, self._groups, self._step_limits, cache, counts, executor, self._may_demote
+        )
         self._runner = StepRunner(executor, self._pool, self._groups, self.prefix_cache, self._counts, watch)
 
     # --- requests ------------------------------------------------------------------------------------------------
@@ -93,10 +107,12 @@ class Runtime:
         max_tokens: int,
         stop_ids: frozenset[int] = frozenset(),
         cuts: Sequence[int] = (),
+        zones: bytes = b"",
     ) -> Request:
         """Queues a request. RequestError for a prompt that is empty or over the context, BudgetError for one that the pool
-        could never hold. `cuts` are positions at which a prompt may part from others that begin alike: ends of turns."""
-        return self.submit_to(self._new_sequence(is_kept=False), prompt_ids, sampling, max_tokens, stop_ids, cuts)
+        could never hold. `cuts` are positions at which a prompt may part from others that begin alike: ends of turns. `zones`
+        are those of its pages of 32 tokens, a byte each (anchors.zones); pages beyond are background."""
+        return self.submit_to(self._new_sequence(is_kept=False), prompt_ids, sampling, max_tokens, stop_ids, cuts, zones)
 
     def generate(
         self,
@@ -105,10 +121,11 @@ class Runtime:
         max_tokens: int,
         stop_ids: frozenset[int] = frozenset(),
         cuts: Sequence[int] = (),
+        zones: bytes = b"",
     ) -> Events:
         """Events of one request until it ends; leaving the loop early cancels it. Other requests go on meanwhile."""
         with deferred_interrupts():  # in between nobody could cancel the request; behind, dropping its events does
-            return self.events(self.submit(prompt_ids, sampling, max_tokens, stop_ids, cuts))
+            return self.events(self.submit(prompt_ids, sampling, max_tokens, stop_ids, cuts, zones))
 
     def session(self) -> Session:
         """A conversation whose pages stay between its requests."""
@@ -122,6 +139,7 @@ class Runtime:
         max_tokens: int,
         stop_ids: frozenset[int],
         cuts: Sequence[int],
+        zones: bytes,
     ) -> Request:
         """`submit` on a sequence that may hold pages: of these, what was computed for the same tokens is used again."""
         tokens = [int(token) for token in prompt_ids]
@@ -129,13 +147,18 @@ class Runtime:
         # The last token of an answer is never computed, so it needs no place.
         longest = min(len(tokens) + max_tokens - 1, self.limits.max_context)
         self._mapped.check_unchanged()
-        own = own_tokens(longest, self._mapped.shared_tokens(tokens))
-        check_fits(self._groups, self.pool_size, own, self._step_limits.chunk_tokens)
+        page_zones, shared = read_zones(zones), self._mapped.shared_tokens(tokens)
+        own = own_tokens(longest, shared)
+        kept = kept_pages(page_zones) if self._may_demote else None
+        check_fits(self._groups, self.pool_size, own, self._step_limits.chunk_tokens, kept)
         if any(request.sequence is sequence for request in self._queues.active()):
             raise RequestError("this session has a request that has not ended. Wait for it, cancel it, or open another session")
         number = self._new_number()
         try:
             with deferred_interrupts():
+                levels = seal_levels(self.policy, page_zones, self._groups[0].base)
+                levels[: pages_for(shared)] = self._groups[0].base  # as a file has them
+                sequence.pages.assign(page_zones, levels)
                 sequence.restart(tokens, self.prefix_cache)
                 request = Request(
                     id=number,
@@ -203,7 +226,9 @@ class Runtime:
     @property
     def stats(self) -> RuntimeStats:
         tables = self.limits.max_sequences * table_bytes(self._groups, pages_for(self.limits.max_context))
-        return self._counts.with_memory(self._pool.counts(), tables, self.prefix_cache)
+        held = [*(request.sequence for request in self._queues.active()), *self._queues.idle_sequences()]
+        by_zone = add_by_zone(sequence.pages.bytes_by_zone() for sequence in held)
+        return self._counts.with_memory(self._pool.counts(), by_zone, tables, self.prefix_cache)
 
     def check(self) -> None:
         """Asserts that every extent in use belongs to a sequence or a cut that is known here, and that the pool agrees with
@@ -226,6 +251,9 @@ class Runtime:
                 seconds = self._run(decision)
                 self._steady = find_steady(self._queues.running_alone())
             else:
+                if isinstance(decision, Failed):
+                    for request in decision.requests:
+                        self._report(self._end(request, "error", decision.error))
                 return self._take_events()
             self._counts.loop_seconds += time.perf_counter() - started - seconds
             return self._take_events()
@@ -282,6 +310,7 @@ class Runtime:
     def _end(self, request: Request, reason: FinishReason, error: EdgeError | None = None) -> TokenEvent:
         request.finish_reason = reason
         sequence = request.sequence
+        self._counts.last_bytes_by_zone = request.kv_bytes = sequence.pages.bytes_by_zone()
         border = cut_border(sequence.pages.length)
         if reason in ("stop", "length") and not self._queues.is_alone and border and sequence.has_read_all(border):
             self.prefix_cache.publish(sequence.token_ids, sequence.pages.cut(border, sequence.pages.words()))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from edge.events import Events
 from edge.interrupts import deferred_interrupts
+from edge.pages.account import ZoneBytes
 from edge.request import Request, SequenceTokens
 from edge.sampling import SamplingParams
 
@@ -41,9 +42,10 @@ class Session:
         max_tokens: int,
         stop_ids: frozenset[int] = frozenset(),
         cuts: Sequence[int] = (),
+        zones: bytes = b"",
     ) -> Request:
         """As Runtime.submit; RequestError too while the request before has not ended."""
-        return self._runtime.submit_to(self._sequence, prompt_ids, sampling, max_tokens, stop_ids, cuts)
+        return self._runtime.submit_to(self._sequence, prompt_ids, sampling, max_tokens, stop_ids, cuts, zones)
 
     def generate(
         self,
@@ -52,10 +54,15 @@ class Session:
         max_tokens: int,
         stop_ids: frozenset[int] = frozenset(),
         cuts: Sequence[int] = (),
+        zones: bytes = b"",
     ) -> Events:
         """As Runtime.generate."""
         with deferred_interrupts():
-            return self._runtime.events(self.submit(prompt_ids, sampling, max_tokens, stop_ids, cuts))
+            return self._runtime.events(self.submit(prompt_ids, sampling, max_tokens, stop_ids, cuts, zones))
+
+    def kv_bytes(self) -> ZoneBytes:
+        """What its pages take."""
+        return self._sequence.pages.bytes_by_zone()
 
     def close(self) -> None:
         """Frees the pages; a request that has not ended is cancelled."""

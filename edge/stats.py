@@ -10,9 +10,10 @@ import numpy as np
 
 from edge.contract import FORMAT_SHIFT, PAGE_FORMATS
 from edge.executors.base import StepInput, StepOutput
+from edge.pages.account import ZoneBytes
+from edge.pages.moves import PageMove
 from edge.pages.pool_counts import PoolCounts
 from edge.pages.prefix_cache import PrefixCache
-from edge.pages.sequence import PageMove
 from edge.request import Request
 from edge.scheduler.state import StepPlan
 from edge.units import human_bytes
@@ -24,6 +25,8 @@ class RuntimeStats:
     tokens."""
 
     pool: PoolCounts
+    bytes_by_zone: ZoneBytes  # of pages that sequences hold now
+    last_bytes_by_zone: ZoneBytes  # of those of the last request that ended, at its end
     table_bytes: int  # page tables of all sequences that may run at once
     steps: int
     prefill_tokens: int  # of prompts, and of answers that were computed again
@@ -33,7 +36,8 @@ class RuntimeStats:
     loop_seconds: float  # of these steps outside the executor: planning, packing, sampling
     preemptions: int
     pages_sealed: int  # K and V of 32 tokens of one layer group
-    bytes_moved: int  # written by page moves: sealed pages in their new form, and copies
+    pages_demoted: int  # of these, times that one went to fewer bits
+    bytes_moved: int  # written by page moves: sealed and demoted pages in their new form, and copies
     bytes_copied: int  # of these, pages copied as they are
     prefix_hits: int  # sequences that began with a cut of the prefix cache
     prefix_hit_tokens: int  # that they did not compute
@@ -86,8 +90,10 @@ class StepCounts:
     loop_seconds: float = 0.0
     preemptions: int = 0
     pages_sealed: int = 0
+    pages_demoted: int = 0
     bytes_moved: int = 0
     bytes_copied: int = 0
+    last_bytes_by_zone: ZoneBytes = field(default_factory=dict)
     reads: ReadCounts = field(default_factory=ReadCounts)
 
     def add_step(self, step_plan: StepPlan, requests: Sequence[Request], seconds: float) -> None:
@@ -122,9 +128,11 @@ class StepCounts:
         for b in np.flatnonzero(step.read_pages).tolist():
             self.reads.add(step.page_table[:, b], windows, int(step.read_pages[b]), float(output.omitted[b]))
 
-    def with_memory(self, pool: PoolCounts, table_bytes: int, prefix_cache: PrefixCache) -> RuntimeStats:
+    def with_memory(self, pool: PoolCounts, by_zone: ZoneBytes, table_bytes: int, prefix_cache: PrefixCache) -> RuntimeStats:
         return RuntimeStats(
             pool=pool,
+            bytes_by_zone=by_zone,
+            last_bytes_by_zone=self.last_bytes_by_zone,
             table_bytes=table_bytes,
             steps=self.steps,
             prefill_tokens=self.prefill_tokens,
@@ -134,6 +142,7 @@ class StepCounts:
             loop_seconds=self.loop_seconds,
             preemptions=self.preemptions,
             pages_sealed=self.pages_sealed,
+            pages_demoted=self.pages_demoted,
             bytes_moved=self.bytes_moved,
             bytes_copied=self.bytes_copied,
             prefix_hits=prefix_cache.hits,

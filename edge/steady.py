@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edge.executors.base import ALL_PAGES, StepInput
-from edge.pages.sequence import pack_moves
+from edge.pages.moves import pack_moves
 from edge.request import Request
 
 

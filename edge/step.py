@@ -9,7 +9,7 @@ import numpy as np
 
 from edge.executors.base import ALL_PAGES, StepInput
 from edge.pages.lease import Lease
-from edge.pages.sequence import PageMove, pack_moves
+from edge.pages.moves import PageMove, pack_moves
 from edge.request import SequenceTokens
 from edge.scheduler.state import Chunk
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from edge.errors import ExecutorError
 from edge.executors.base import Executor, StepInput, StepOutput
-from edge.pages.geometry import GroupPages, extents_of
+from edge.pages.geometry import GroupPages
 from edge.pages.pool import Pool
 from edge.pages.prefix_cache import PrefixCache
 from edge.request import Request
@@ -41,7 +41,7 @@ class StepRunner:
         """A step with `requests[b]` in chunk b. With `publishes` the cut points in its chunks go to the prefix cache."""
         chunks = step_plan.chunks
         reads = [request.wanted_pages(chunk.start, chunk.end) for request, chunk in zip(requests, chunks, strict=True)]
-        with self.pool.reserve(extents_of(self.groups, step_plan.pages)) as lease:
+        with self.pool.reserve(step_plan.extents) as lease:
             step, moves = pack_step(chunks, [request.sequence for request in requests], lease, reads)
             started = time.perf_counter()
             try:

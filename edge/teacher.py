@@ -15,9 +15,10 @@ import numpy as np
 from edge import contract
 from edge.executors.base import Executor, StepInput
 from edge.pages.fit import fit_pool
-from edge.pages.geometry import extents_of, next_border, page_groups, pages_for
+from edge.pages.geometry import next_border, page_groups, pages_for
+from edge.pages.moves import pack_moves
 from edge.pages.pool import Pool
-from edge.pages.sequence import SequencePages, pack_moves
+from edge.pages.sequence import SequencePages
 from edge.presets import PRESETS, PresetName
 from edge.spec import ModelSpec
 
@@ -86,7 +87,7 @@ class Teacher:
         pool = Pool(fit_pool(groups, self.max_tokens, 1, _SLAB_BYTES))
         pages = SequencePages(pool, groups, pages_for(self.max_tokens))
         for begin, end in spans:
-            with pool.reserve(extents_of(groups, pages.step_pages(end))) as lease:
+            with pool.reserve(pages.step_extents(end)) as lease:
                 words, moves = pages.place(end, lease)
                 yield begin, end, words[:, None], pack_moves(moves)
                 lease.commit()

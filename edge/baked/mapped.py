@@ -40,6 +40,11 @@ class MappedPrefixes:
                 cuts.append(Cut(length, placed, sealed_end(length - 1) if PRESETS[preset].seals else 0))
             cache.pin(prefix.token_ids, cuts)
 
+    @property
+    def least_tokens(self) -> int:
+        """Tokens of the shortest; 0 where there is none."""
+        return min((prefix.header.tokens for prefix in self._prefixes), default=0)
+
     def check_unchanged(self) -> None:
         """PackageError where a file was replaced, removed or cut short since it was opened."""
         for prefix in self._prefixes:

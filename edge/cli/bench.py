@@ -21,6 +21,7 @@ from edge.cli.options import (
     isa_option,
     json_option,
     kv_budget_option,
+    kv_policy_option,
     kv_preset_option,
     read_budget_option,
     rounds_option,
@@ -30,6 +31,7 @@ from edge.errors import RequestError
 
 if TYPE_CHECKING:
     from edge.pages.read_budget import ReadBudget
+    from edge.policies import PolicyName
     from edge.presets import PresetName
 
 SPARE_TOKENS = 64  # of context behind prompt and answer, as in the measurements of other engines that ours stand beside
@@ -69,6 +71,7 @@ class BenchCommand(click.Command):
 @click.option("--prompt", type=click.IntRange(min=1), default=512, show_default=True, help="Tokens of the prompt.")
 @click.option("--decode", type=click.IntRange(min=1), default=64, show_default=True, help="Tokens to decode after it.")
 @kv_preset_option()
+@kv_policy_option()
 @kv_budget_option()
 @read_budget_option()
 @rounds_option(1)
@@ -82,6 +85,7 @@ def command(
     prompt: int,
     decode: int,
     kv_preset: PresetName | None,
+    kv_policy: PolicyName | None,
     kv_budget: int | None,
     read_budget: ReadBudget | None,
     rounds: int,
@@ -107,7 +111,7 @@ def command(
     used_threads = threads or available_threads()
     start = time.perf_counter()
     opened = Package.open(package, force=force)
-    kv = choose_kv(opened, kv_preset, kv_budget)
+    kv = choose_kv(opened, kv_preset, kv_budget, kv_policy)
     check_runs_here(opened, kv.preset)
     context = bench_context(prompt, decode, opened.manifest.limits.max_context)
     if kv.budget_bytes is not None:

@@ -13,6 +13,7 @@ from edge.cli.options import (
     force_package_option,
     isa_option,
     kv_budget_option,
+    kv_policy_option,
     kv_preset_option,
     max_tokens_option,
     model_option,
@@ -28,6 +29,7 @@ from edge.text.normalise import prompt_text
 
 if TYPE_CHECKING:
     from edge.pages.read_budget import ReadBudget
+    from edge.policies import PolicyName
     from edge.presets import PresetName
 
 
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 @max_tokens_option(1024)
 @context_option("yaml/runtime/inference.yaml or what --file needs, at most the model's own; all that --kv-budget holds")
 @kv_preset_option()
+@kv_policy_option()
 @kv_budget_option()
 @read_budget_option()
 @sampling_options
@@ -59,6 +62,7 @@ def command(
     max_tokens: int,
     context: int | None,
     kv_preset: PresetName | None,
+    kv_policy: PolicyName | None,
     kv_budget: int | None,
     read_budget: ReadBudget | None,
     temp: float,
@@ -92,6 +96,7 @@ def command(
         settings=ChatSettings(sampling, max_tokens, system and prompt_text(system, "--system")),
         context=context,
         kv_preset=kv_preset,
+        kv_policy=kv_policy,
         kv_budget=kv_budget,
         read_budget=read_budget,
         file=file,

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from edge.cli.conversation import ChatSettings, Conversation, Message
+from edge.cli.kv_figures import kv_lines
 from edge.cli.tables import format_table
 from edge.errors import RequestError
 from edge.units import human_bytes
 
 HELP = (
     ("/set NAME VALUE", "change temperature, top-k, top-p, min-p, repeat-penalty, seed, max-tokens or system"),
-    ("/show", "the settings, and how much of the context is used"),
+    ("/show", "the settings, how much of the context is used, and KV memory by zone"),
     ("/undo", "take the last question and its answer back"),
     ("/clear", "forget the conversation"),
     ("/save FILE", "write the conversation as JSON"),
@@ -112,7 +113,7 @@ def _set(conversation: Conversation, argument: str) -> str:
 def _show(conversation: Conversation, argument: str) -> str:
     turns = sum(message["role"] == "user" for message in conversation.messages)
     used = f"{conversation.used_tokens():,} of {conversation.context:,} tokens, {turns} turns"
-    return f"{_settings_table(conversation)}\n\ncontext  {used}"
+    return f"{_settings_table(conversation)}\n\ncontext  {used}" + kv_lines(conversation.kv_bytes())
 
 
 def _settings_table(conversation: Conversation) -> str:

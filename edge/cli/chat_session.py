@@ -24,6 +24,7 @@ from edge.units import planned_and_used
 
 if TYPE_CHECKING:
     from edge.pages.read_budget import ReadBudget
+    from edge.policies import PolicyName
     from edge.presets import PresetName
 
 HISTORY_NAME = "chat_history"
@@ -37,6 +38,7 @@ class ChatOptions:
     settings: ChatSettings
     context: int | None = None
     kv_preset: PresetName | None = None
+    kv_policy: PolicyName | None = None
     kv_budget: int | None = None  # bytes
     read_budget: ReadBudget | None = None
     file: Path | None = None  # a text in front of the first message
@@ -60,7 +62,7 @@ def run_chat(package_path: Path, options: ChatOptions) -> None:
 
     package = Package.open(package_path, force=options.force)
     prefix = None if options.prefix is None else open_baked(package.path, options.prefix)
-    kv = choose_kv(package, options.kv_preset, options.kv_budget, prefix)
+    kv = choose_kv(package, options.kv_preset, options.kv_budget, options.kv_policy, prefix)
     check_runs_here(package, kv.preset)
     tokenizer = package.open_tokenizer()
     if options.template_file is None:
@@ -76,8 +78,14 @@ def run_chat(package_path: Path, options: ChatOptions) -> None:
         document = read_document(options.file, partial(tokenizer.check_length, max_context=package.manifest.limits.max_context))
         settings = replace(settings, document=document)
         context = document_context(package, kv, tokenizer, template, settings, options.file, context)
-    baked_bytes = 0 if prefix is None else prefix.header.file_bytes
-    plan = package_plan(package, kv, context=context, threads=options.threads, baked_bytes=baked_bytes)
+    plan = package_plan(
+        package,
+        kv,
+        context=context,
+        threads=options.threads,
+        baked_bytes=0 if prefix is None else prefix.header.file_bytes,
+        with_zones=options.file is not None,
+    )
     with (
         open_runtime(
             package,

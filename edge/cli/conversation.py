@@ -13,10 +13,12 @@ from edge.interrupts import deferred_interrupts
 from edge.pace import Pace
 from edge.text.normalise import prompt_text
 from edge.text.opening import with_document
+from edge.text.rendered import RenderedChat
 from edge.text.template import ChatTemplate, render_chat
 from edge.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from edge.pages.account import ZoneBytes
     from edge.request import FinishReason, TokenEvent
     from edge.sampling import SamplingParams
 
@@ -38,9 +40,19 @@ class ChatEngine(Protocol):
     """What a chat needs of an engine: one sequence whose computed front is used again (edge.session.Session)."""
 
     def generate(
-        self, prompt_ids: list[int], sampling: SamplingParams, max_tokens: int, stop_ids: frozenset[int], cuts: list[int]
+        self,
+        prompt_ids: list[int],
+        sampling: SamplingParams,
+        max_tokens: int,
+        stop_ids: frozenset[int],
+        cuts: list[int],
+        *,
+        zones: bytes,
     ) -> AnswerEvents:
-        """Tokens of one answer. At `cuts` other chats may part from this one."""
+        """Tokens of one answer. At `cuts` other chats may part from this one; `zones` of its pages, a byte each."""
+
+    def kv_bytes(self) -> ZoneBytes:
+        """What its pages take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +116,7 @@ class Conversation:
         self._prefix = prefix
         self._computed = NOTHING
         self._earlier: list[Computed] = []  # as it was in front of each turn that was said here
+        self._zones: tuple[str, bytes] = ("", b"")  # of the document: what stands up to its end, and the pages of that
 
     def check_length(self, text_bytes: int) -> None:
         """RequestError where a text of so many bytes fits in no chat of this context, however it is cut into tokens."""
@@ -140,8 +153,8 @@ class Conversation:
         if self.settings.document and not self.messages:
             content = with_document(self.settings.document, content)
         message = {"role": "user", "content": content}
-        rendered, ids = self._prompt([*self.messages, message])
-        if (prefix := self._prefix) is not None and not self.messages and not rendered.startswith(prefix.opening.text):
+        chat, ids = self._prompt([*self.messages, message])
+        if (prefix := self._prefix) is not None and not self.messages and not chat.text.startswith(prefix.opening.text):
             raise RequestError(
                 f"this chat does not begin with the prefix {prefix.name}: its system message or the template is another than "
                 "when it was baked. /set system as it was, or bake it again: edge bake"
@@ -154,16 +167,17 @@ class Conversation:
         max_tokens = min(self.settings.max_tokens, self.context - len(ids))
         cuts = self._cuts(message, ids)
         self.figures = figures = AnswerFigures(len(ids), Pace(time.perf_counter()))
-        return self._answer(message, rendered, ids, cuts, max_tokens, figures)
+        return self._answer(message, chat, ids, cuts, max_tokens, figures)
 
     def _answer(
-        self, message: Message, rendered: str, ids: list[int], cuts: list[int], max_tokens: int, figures: AnswerFigures
+        self, message: Message, chat: RenderedChat, ids: list[int], cuts: list[int], max_tokens: int, figures: AnswerFigures
     ) -> Generator[str, None, None]:
         stop_ids = self._tokenizer.eos_ids
         stream = self._tokenizer.stream()
         said: list[str] = []
         answer_ids: list[int] = []
-        events = self._engine.generate(ids, self.settings.sampling, max_tokens, stop_ids, cuts)
+        zones = self._document_zones(chat)
+        events = self._engine.generate(ids, self.settings.sampling, max_tokens, stop_ids, cuts, zones=zones)
         try:
             for event in events:
                 figures.finish_reason = event.finish_reason
@@ -186,7 +200,7 @@ class Conversation:
                     answer = self._tokenizer.decode(answer_ids)
                     self.messages += [message, {"role": "assistant", "content": answer}]
                     self._earlier.append(self._computed)
-                    self._computed = Computed((*ids, *answer_ids), rendered + answer)
+                    self._computed = Computed((*ids, *answer_ids), chat.text + answer)
 
     def _cuts(self, message: Message, ids: list[int]) -> list[int]:
         """Where turns end: behind each token that ends an answer, which templates write behind every turn. Where the first
@@ -199,7 +213,25 @@ class Conversation:
             cuts.append(alike)
         return cuts
 
-    def _prompt(self, messages: list[Message]) -> tuple[str, list[int]]:
+    def kv_bytes(self) -> ZoneBytes:
+        """What the pages of the chat take."""
+        return self._engine.kv_bytes()
+
+    def _document_zones(self, chat: RenderedChat) -> bytes:
+        """Zones of the pages up to the end of the document, where the chat begins with one: the same in every turn. b"" where
+        it is baked: its pages are neither raised nor demoted."""
+        document = self.settings.document
+        begin = chat.text.find(document) if document and self._prefix is None else -1
+        if begin < 0:
+            return b""
+        until = chat.text[: begin + len(document)]
+        if self._zones[0] != until:
+            from edge.cli.text_zones import text_zones
+
+            self._zones = until, text_zones(document, self._tokenizer.encode_chat_located(chat), begin)
+        return self._zones[1]
+
+    def _prompt(self, messages: list[Message]) -> tuple[RenderedChat, list[int]]:
         """The rendered chat and its ids; those of the last turn, or of the prefix, stand in front where the text begins with
         theirs."""
         system = self.settings.system
@@ -209,5 +241,5 @@ class Conversation:
         text = chat.text
         for done in (self._computed, NOTHING if self._prefix is None else self._prefix.opening):
             if done.ids and text.startswith(done.text) and len(text) > len(done.text):
-                return text, [*done.ids, *self._tokenizer.encode_chat(chat, start=len(done.text))]
-        return text, self._tokenizer.encode_chat(chat)
+                return chat, [*done.ids, *self._tokenizer.encode_chat(chat, start=len(done.text))]
+        return chat, self._tokenizer.encode_chat(chat)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,18 +66,32 @@ def document_context(
     asked: int | None,
 ) -> int | None:
     """The context for a chat about the document of `settings`: what is asked for, all that a KV budget holds (None), or enough
-    for the document, a question and an answer. RequestError or BudgetError, with tokens and bytes, where the document leaves no
-    room for them."""
-    messages = opening_messages(settings.system, settings.document, "?")
-    tokens = len(tokenizer.encode_chat(render_chat(template, messages)))
+    for the document, a question and an answer: also beside a budget, where it holds them with pages demoted. RequestError or
+    BudgetError, with tokens and bytes, where the document leaves no room for them."""
+    from edge.cli.text_zones import text_zones
+
+    chat = render_chat(template, opening_messages(settings.system, settings.document, "?"))
+    located = tokenizer.encode_chat_located(chat)
+    begin, tokens = chat.text.find(settings.document), len(located.ids)
     size = f"--file {path}: {human_bytes(len(settings.document.encode()))} are {tokens:,} tokens"
-    return context_for(package, kv, size, tokens, settings.max_tokens, asked)
+    find_zones = partial(text_zones, settings.document, located, begin) if begin >= 0 else bytes
+    return context_for(package, kv, size, tokens, settings.max_tokens, asked, find_zones)
 
 
-def context_for(package: Package, kv: KvChoice, size: str, tokens: int, answer_tokens: int, asked: int | None) -> int | None:
+def context_for(
+    package: Package,
+    kv: KvChoice,
+    size: str,
+    tokens: int,
+    answer_tokens: int,
+    asked: int | None,
+    find_zones: Callable[[], bytes] = bytes,
+) -> int | None:
     """As `document_context`, where it is known that what stands in front of the first question has so many tokens; `size` says
-    so."""
+    so. `find_zones` gives those of its pages; without, none of them is kept from demotion."""
     from edge.footprint import check_prompt_budget
+    from edge.kv_budget import longest_in_budget
+    from edge.pages.policy import kept_pages, read_zones
 
     needed, limit = tokens + _QUESTION_TOKENS, package.manifest.limits.max_context
     if needed > (most := limit if asked is None else asked):
@@ -84,7 +99,12 @@ def context_for(package: Package, kv: KvChoice, size: str, tokens: int, answer_t
         longer = f"Give --ctx-size {min(limit, tokens + _TALK_TOKENS + answer_tokens)}, or leave it out"
         step = "Shorten it" if needed > limit else longer
         raise RequestError(f"{size}, which with a question needs a context of {needed:,}; {where} {most:,}. {step}")
-    check_prompt_budget(package, kv, f"{size}, which with a question", needed)
-    if asked is not None or kv.budget_bytes is not None:
+    kept = kept_pages(read_zones(find_zones()))
+    held = check_prompt_budget(package, kv, f"{size}, which with a question", needed, kept)
+    if asked is not None:
         return asked
-    return min(limit, max(InferenceConfig.load().context, tokens + _TALK_TOKENS + answer_tokens))
+    chosen = min(limit, max(InferenceConfig.load().context, tokens + _TALK_TOKENS + answer_tokens))
+    if kv.budget_bytes is None:
+        return chosen
+    is_held = needed <= longest_in_budget(package.spec, kv, 1, limit, InferenceConfig.load())
+    return None if is_held else min(held, tokens + _TALK_TOKENS + answer_tokens)

@@ -15,6 +15,7 @@ import click
 from click.core import ParameterSource
 
 from edge.cli.models import is_package_name
+from edge.policies import RAISED_SHARES
 from edge.presets import LEVELS, PRESETS, PresetName
 from edge.units import parse_bytes
 
@@ -125,6 +126,14 @@ def prefix_option() -> Decorator:
     return click.option(
         "--prefix", metavar="NAME", envvar="EDGE_PREFIX", show_envvar=True,
         help="Begin with a text that `edge bake` has put into the package: its pages are there, nothing of it is computed.",
+    )  # fmt: skip
+
+
+def kv_policy_option() -> Decorator:
+    return click.option(
+        "--kv-policy", type=click.Choice(tuple(RAISED_SHARES)), envvar="EDGE_KV_POLICY", show_envvar=True,
+        help="Pages of a text that are kept a step more exact than the preset: none (uniform), those around headings "
+        "(anchors), as many anywhere (random, a control).  [default: yaml/runtime/inference.yaml]",
     )  # fmt: skip
 
 

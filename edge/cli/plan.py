@@ -16,6 +16,7 @@ from edge.cli.options import (
     context_option,
     json_option,
     kv_budget_option,
+    kv_policy_option,
     kv_preset_option,
     offline_option,
     prefix_option,
@@ -31,6 +32,7 @@ from edge.devices import EngineKind, choose_engine
 from edge.errors import RequestError
 from edge.kv_budget import KvChoice, choose_kv
 from edge.pages.linear import SEQUENCES
+from edge.policies import PolicyName
 from edge.presets import PRESETS, PresetName, default_preset, presets_for
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ class Load:
     context: int | None  # tokens; None: the target's default
     preset: PresetName | None  # None: the default
     kv_budget: int | None  # bytes; None: what the load needs
+    policy: PolicyName | None
     sequences: int
     threads: int | None
     prefix: str | None  # baked into the package
@@ -57,6 +60,7 @@ class Load:
 @click.option("--engine", type=click.Choice(get_args(EngineKind)), help="Kind of engine.  [default: the target's first]")
 @context_option("of the device, or yaml/runtime/inference.yaml for cpu; at most the model's own")
 @kv_preset_option("--preset", more_variables=("EDGE_PRESET",))
+@kv_policy_option()
 @kv_budget_option()
 @click.option("--sequences", type=click.IntRange(min=1), default=1, show_default=True, help="Sequences at once.")
 @prefix_option()
@@ -70,6 +74,7 @@ def command(
     engine: EngineKind | None,
     context: int | None,
     kv_preset: PresetName | None,
+    kv_policy: PolicyName | None,
     kv_budget: int | None,
     sequences: int,
     prefix: str | None,
@@ -81,7 +86,7 @@ def command(
 
     With the largest context of each KV preset; for a GPU also what its last build step takes and an estimate of its speed.
     """
-    load = Load(context, kv_preset, kv_budget, sequences, threads, prefix)
+    load = Load(context, kv_preset, kv_budget, kv_policy, sequences, threads, prefix)
     if is_package(Path(model)):
         from edge.package import Package
 
@@ -108,7 +113,7 @@ def _package_plan(package: Package, target: str, load: Load) -> CpuLoadPlan | Ta
     if manifest.engine is not None:
         return package_target_plan(package, context=load.context)
     baked = None if load.prefix is None else open_baked(package.path, load.prefix)
-    kv = choose_kv(package, load.preset, load.kv_budget, baked)
+    kv = choose_kv(package, load.preset, load.kv_budget, load.policy, baked)
     memory = package_plan(
         package,
         kv,
@@ -137,7 +142,9 @@ def _model_plan(model: str, tier: str, target: str, kind: EngineKind, load: Load
     if kind == "cpu":
         offered = presets_for(source.spec.head_dim)
         _check(load, kind, target, offered)
-        kv = KvChoice(load.preset or default_preset(InferenceConfig.load().kv_preset, offered), load.kv_budget)
+        config = InferenceConfig.load()
+        preset = load.preset or default_preset(config.kv_preset, offered)
+        kv = KvChoice(preset, load.kv_budget, policy=load.policy or config.kv_policy)
         memory, presets = model_plan(
             source, chosen, target, kv, context=load.context, sequences=load.sequences, threads=load.threads
         )

@@ -23,6 +23,7 @@ from edge.cli.options import (
     isa_option,
     json_option,
     kv_budget_option,
+    kv_policy_option,
     kv_preset_option,
     max_tokens_option,
     model_option,
@@ -38,13 +39,14 @@ from edge.cli.screen import write_answer
 from edge.errors import RequestError
 from edge.monitors.memory import process_memory
 from edge.text.normalise import prompt_text
-from edge.units import human_bytes, planned_and_used
+from edge.units import planned_and_used
 
 if TYPE_CHECKING:
     from edge.baked.prefix import BakedPrefix
     from edge.package import Package
     from edge.pages.read_budget import ReadBudget
     from edge.planner import MemoryPlan
+    from edge.policies import PolicyName
     from edge.presets import PresetName
     from edge.request import Request
     from edge.runtime import Runtime
@@ -74,6 +76,7 @@ class Answer:
 @max_tokens_option(512)
 @context_option("as much as the prompt and --max-tokens need")
 @kv_preset_option()
+@kv_policy_option()
 @kv_budget_option()
 @read_budget_option()
 @sampling_options
@@ -93,6 +96,7 @@ def command(
     max_tokens: int,
     context: int | None,
     kv_preset: PresetName | None,
+    kv_policy: PolicyName | None,
     kv_budget: int | None,
     read_budget: ReadBudget | None,
     temp: float,
@@ -129,15 +133,16 @@ def command(
 
     package = Package.open(path, force=force)
     baked = None if prefix is None else open_baked(package.path, prefix)
-    kv = choose_kv(package, kv_preset, kv_budget, baked)
+    kv = choose_kv(package, kv_preset, kv_budget, kv_policy, baked)
     check_runs_here(package, kv.preset)
     tokenizer = package.open_tokenizer()
     longest = package.manifest.limits.max_context
     check_length = partial(tokenizer.check_length, max_context=context or longest)
     prompt = _prompt(prompt_words, check_length)
     check_length(len(f"{system or ''}{prompt}".encode()))
+    zones = b""  # of a baked prefix no page is raised or demoted, and what stands behind it is a question
     if baked is None:
-        ids = _prompt_ids(package, tokenizer, prompt, system=system, raw=raw, template_file=chat_template_file)
+        ids, zones = _prompt_ids(package, tokenizer, prompt, system=system, raw=raw, template_file=chat_template_file)
     else:
         ids = _ids_behind(baked, package, tokenizer, prompt, system=system, template_file=chat_template_file)
     if context is None:  # one question: as much as it can need, rather than the room of a conversation
@@ -146,7 +151,12 @@ def command(
         if (cut := answer_cut(package.spec, kv, len(ids), max_tokens, InferenceConfig.load(), longest)) is not None:
             click.echo(f"edge: {cut}", err=True)
     plan = package_plan(
-        package, kv, context=context, threads=threads, baked_bytes=0 if baked is None else baked.header.file_bytes
+        package,
+        kv,
+        context=context,
+        threads=threads,
+        baked_bytes=0 if baked is None else baked.header.file_bytes,
+        with_zones=bool(zones),
     )
     with open_runtime(
         package,
@@ -161,7 +171,7 @@ def command(
     ) as runtime:
         if baked is not None and (note := isa_note(baked, runtime.isa)) is not None:
             click.echo(note, err=True)
-        answer = _answer(runtime, tokenizer, ids, sampling, max_tokens, stops, show=not as_json)
+        answer = _answer(runtime, tokenizer, ids, zones, sampling, max_tokens, stops, show=not as_json)
         if as_json:
             row = _record(answer, plan) | kv_figures(runtime, kv)
             click.echo(json.dumps(row))  # ASCII alone, which every locale has
@@ -190,8 +200,9 @@ def _prompt(words: tuple[str, ...], check_length: Callable[[int], None]) -> str:
 
 def _prompt_ids(
     package: Package, tokenizer: Tokenizer, prompt: str, *, system: str | None, raw: bool, template_file: Path | None
-) -> list[int]:
-    """Token ids of the prompt: through the chat template where there is one and `raw` does not forbid it."""
+) -> tuple[list[int], bytes]:
+    """Token ids of the prompt, through the chat template where there is one and `raw` allows it; zones of its pages."""
+    from edge.cli.text_zones import text_zones
     from edge.text.template import ChatTemplate, render_chat
 
     template: ChatTemplate | None = None
@@ -202,9 +213,12 @@ def _prompt_ids(
     if template is None:
         if system is not None:
             raise RequestError(f"{package.path}: completes plain text here, so --system has no place. Leave it out")
-        return tokenizer.encode_prompt(prompt)
+        located = tokenizer.encode_prompt_located(prompt)
+        return located.ids, text_zones(prompt, located, 0)
     messages = [] if system is None else [{"role": "system", "content": system}]
-    return tokenizer.encode_chat(render_chat(template, [*messages, {"role": "user", "content": prompt}]))
+    chat = render_chat(template, [*messages, {"role": "user", "content": prompt}])
+    located, begin = tokenizer.encode_chat_located(chat), chat.text.find(prompt)
+    return located.ids, text_zones(prompt, located, begin) if begin >= 0 else b""
 
 
 def _ids_behind(
@@ -233,6 +247,7 @@ def _answer(
     runtime: Runtime,
     tokenizer: Tokenizer,
     ids: list[int],
+    zones: bytes,
     sampling: SamplingParams,
     max_tokens: int,
     stops: tuple[str, ...],
@@ -250,7 +265,7 @@ def _answer(
         if show and text:
             write_answer(text, sys.stdout)
 
-    request = runtime.submit(ids, sampling, max_tokens, tokenizer.eos_ids)
+    request = runtime.submit(ids, sampling, max_tokens, tokenizer.eos_ids, zones=zones)
     reason: str | None = None
     try:
         for event in runtime.events(request):
@@ -293,6 +308,8 @@ def _record(answer: Answer, plan: MemoryPlan) -> dict[str, object]:
 
 def _figures(answer: Answer, plan: MemoryPlan, runtime: Runtime) -> str:
     """One line: tokens, times, KV memory, memory as planned and as used."""
+    from edge.cli.kv_figures import kv_words
+
     request, pace = answer.request, answer.request.pace
     parts = [f"{request.prompt_tokens} + {len(request.token_ids)} tokens"]
     if pace.time_to_first_token is not None:
@@ -301,6 +318,6 @@ def _figures(answer: Answer, plan: MemoryPlan, runtime: Runtime) -> str:
         parts.append(f"{pace.decode_rate:.1f} tokens/s")
     if answer.finish_reason == "length":
         parts.append(f"cut at {len(request.token_ids)} tokens")
-    parts.append(f"KV {runtime.preset} {human_bytes(runtime.stats.pool.high_water_bytes)}")
+    parts.append(kv_words(runtime))
     parts.append(f"memory {planned_and_used(plan.total, process_memory().peak)}")
     return f"[{' | '.join(parts)}]"

@@ -20,7 +20,8 @@ class StepInput:  # the loop writes, executors read
 
     Sequence b owns rows query_start[b] .. query_start[b + 1] - 1 of `token_ids`. They stand at the absolute positions
     kv_len[b] - n .. kv_len[b] - 1 (n rows), and never lie on both sides of a seal border unless n is 1.
-    A page that the step adds may stand where a page move takes one away: every layer moves before it appends.
+    A page that the step adds may stand where a page move takes one away: every layer moves before it appends. A step without
+    sequences (T and B 0) has moves alone.
     A page behind a group's window is -1 in the table and is not read. The table may be the sequence's own, which later steps
     change: read it while `run` lasts.
     """

@@ -20,7 +20,7 @@ from edge.contract import EMPTY, SEAL_TOKENS, word_offset
 from edge.errors import BudgetError
 from edge.executors.base import Executor
 from edge.pages.fit import LARGEST_POOL, PoolSize, peak_extents, slab_bytes_for, slabs_for
-from edge.pages.geometry import ExtentKind, GroupPages, extents_of, next_border, page_groups, pages_for, sealed_end
+from edge.pages.geometry import ExtentKind, GroupPages, next_border, page_groups, pages_for, sealed_end
 from edge.pages.pool import Pool
 from edge.pages.read_budget import ReadAll, ReadBudget, Reading
 from edge.pages.sequence import SequencePages
@@ -109,7 +109,7 @@ class FedSequence:
         if self.nudge is not None:
             self.nudge.apply(pages.words(), begin)
         self.tokens.token_ids[begin:] = ids
-        with self.pool.reserve(extents_of(self.groups, pages.step_pages(end))) as lease:
+        with self.pool.reserve(pages.step_extents(end)) as lease:
             step, _ = pack_step([Chunk(self.tokens.owner, begin, end, True, ())], [self.tokens], lease, (read_pages,))
             step = replace(step, logit_rows=np.arange(len(ids) - rows, len(ids), dtype=np.int32))
             started = time.perf_counter()

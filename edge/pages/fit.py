@@ -9,7 +9,18 @@ from functools import cache
 
 from edge.contract import OFFSET_MASK, OFFSET_UNIT, PAGE_TOKENS, SEAL_TOKENS
 from edge.errors import BudgetError
-from edge.pages.geometry import ExtentKind, GroupPages, PageCount, bytes_of, extents_of, peak_counts
+from edge.pages.geometry import (
+    BORDER_PAGES,
+    ExtentKind,
+    GroupPages,
+    PageCount,
+    bytes_of,
+    extents_of,
+    most_raised,
+    pages_for,
+    peak_counts,
+    raised_extents,
+)
 from edge.spec import MAX_CONTEXT
 from edge.units import human_bytes
 
@@ -18,6 +29,8 @@ LARGEST_POOL = (OFFSET_MASK + 1) * OFFSET_UNIT  # bytes that a page-table word c
 # A pool of few slabs wastes much: the last slab of each size is half empty on average.
 _SLABS_AT_LEAST = 32
 _SLABS_TRIED = 16  # multiples of each extent's size
+_EXTENTS_AT_LEAST = 4  # in a slab, of the largest sealed ones
+PRESSED_SLABS = 2  # beside what pages take while they are demoted: one that is spare, one that is half moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +53,16 @@ def peak_extents(
     groups: tuple[GroupPages, ...], context: int, sequences: int, chunk_tokens: int = SEAL_TOKENS
 ) -> Counter[ExtentKind]:
     """The most extents of each kind that `sequences` sequences of up to `context` tokens hold at once, those that a step writes
-    while it seals counted beside those that it frees.
+    while it seals counted beside those that it frees, and those of pages that a policy raises.
 
     A size gets a new slab only while all its slabs are full, so it never holds more than ceil(peak / extents a slab) of them,
     in whatever order pages come and go; slabs for the peaks of all kinds are therefore enough.
     """
     peaks = peak_counts(groups, context, chunk_tokens)
-    return extents_of(groups, tuple(PageCount(sequences * peak.open, sequences * peak.sealed) for peak in peaks))
+    extents = extents_of(groups, tuple(PageCount(sequences * peak.open, sequences * peak.sealed) for peak in peaks))
+    for group, peak in zip(groups, peaks, strict=True):
+        extents += raised_extents(group, sequences * most_raised(group, pages_for(context), peak.sealed))
+    return extents
 
 
 def peak_sizes(groups: tuple[GroupPages, ...], context: int, chunk_tokens: int = SEAL_TOKENS) -> Counter[int]:
@@ -121,6 +137,28 @@ def bytes_needed(
 ) -> int:
     """Bytes of the slabs, of the size that `size` has, that such a load takes."""
     return slabs_for(peak_extents(groups, context, sequences, chunk_tokens), size.slab_bytes) * size.slab_bytes
+
+
+def pressed_bytes(
+    groups: tuple[GroupPages, ...], size: PoolSize, context: int, kept_pages: int = 0, chunk_tokens: int = SEAL_TOKENS
+) -> int:
+    """`bytes_needed` of one sequence whose sealed pages are demoted as far as their levels go while it grows, but for
+    `kept_pages` that never are. What was just sealed is not demoted yet.
+
+    A slab of few extents whose end holds a smaller one is not free when they are: nothing is gained for sure then.
+    """
+    kinds = {kind.bytes for group in groups for level in group.levels[group.base :] for kind in (level.key, level.value)}
+    largest, smallest = max(kinds), min(kinds)
+    if size.slab_bytes // largest < _EXTENTS_AT_LEAST and size.slab_bytes % largest >= smallest:
+        return bytes_needed(groups, size, context, 1, chunk_tokens)
+    extents: Counter[ExtentKind] = Counter()
+    for group, peak in zip(groups, peak_counts(groups, context, chunk_tokens), strict=True):
+        kept = min(peak.sealed, kept_pages + BORDER_PAGES)
+        extents += extents_of((group,), (PageCount(peak.open, kept),))
+        extents += raised_extents(group, most_raised(group, pages_for(context), min(peak.sealed, kept_pages)))
+        lowest = group.levels[-1]
+        extents += Counter({lowest.key: peak.sealed - kept}) + Counter({lowest.value: peak.sealed - kept})
+    return (slabs_for(extents, size.slab_bytes) + PRESSED_SLABS) * size.slab_bytes
 
 
 def longest_context(fits: Callable[[int], bool], limit: int) -> int | None:

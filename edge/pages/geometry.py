@@ -1,5 +1,5 @@
-"""How large pages are and how many a sequence holds. Owns: extents of layer groups, when pages are sealed and freed. Needs:
-contract, presets, spec. Never: pools, state.
+"""How large pages are and how many a sequence holds. Owns: extents of layer groups, their levels, when pages are sealed and
+freed. Needs: contract, presets, spec. Never: pools, state.
 
 A query at position t reads pages that end at or before 128 * (t // 128 - 1) sealed, but for the first one, and later pages in
 fp16. So pages are sealed by the first step at or behind a border, which writes them anew; where they stood it puts the pages
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from edge.contract import PAGE_TOKENS, SEAL_TOKENS, extent_bytes
-from edge.presets import Preset
+from edge.contract import PAGE_TOKENS, SEAL_TOKENS, can_hold, extent_bytes
+from edge.presets import PRESETS, SEALED_FORMS, Preset
 from edge.spec import ModelSpec
 
-_BORDER_PAGES = SEAL_TOKENS // PAGE_TOKENS  # between two seal borders
+BORDER_PAGES = SEAL_TOKENS // PAGE_TOKENS  # between two seal borders
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +43,36 @@ class PageKind:
 
 @dataclass(frozen=True, slots=True)
 class GroupPages:
-    """Pages of one layer group. Where `sealed` is `open` nothing is sealed; otherwise K and V both change their form."""
+    """Pages of one layer group. Where `sealed` is `open` nothing is sealed; otherwise K and V both change their form.
+
+    A page that is sealed stands at one of `levels`, which begin with `open`: a page that keeps its form. Page moves lead from
+    `open` to any of them and from each to the next.
+    """
 
     window: int  # a query at t sees (t - window, t]; 0: all
     open: PageKind  # as written: fp16
-    sealed: PageKind
+    sealed: PageKind  # the preset's
+    levels: tuple[PageKind, ...] = ()  # from the most to the least exact, `sealed` among them; (): no other
+    raised_share: float = 0.0  # of a sequence's pages, those that a policy may seal one level above `sealed`
+
+    def __post_init__(self) -> None:
+        if not self.levels:
+            object.__setattr__(self, "levels", (self.open, self.sealed) if self.seals else (self.open,))
+        assert self.levels[0] == self.open and self.sealed in self.levels
 
     @property
     def seals(self) -> bool:
         return self.sealed != self.open
+
+    @property
+    def demotes(self) -> bool:
+        """Whether pages at the preset's level can be demoted."""
+        return self.sealed != self.levels[-1]
+
+    @property
+    def base(self) -> int:
+        """The level of `sealed`."""
+        return self.levels.index(self.sealed)
 
 
 class PageCount(NamedTuple):
@@ -61,16 +82,23 @@ class PageCount(NamedTuple):
     sealed: int
 
 
-def page_groups(spec: ModelSpec, preset: Preset) -> tuple[GroupPages, ...]:
-    """The pages of each layer group, in the order of `spec.groups`."""
-    return tuple(
-        GroupPages(
-            window,
-            page_kind(spec, len(layers), "fp16", "fp16"),
-            page_kind(spec, len(layers), preset.key_format, preset.value_format),
-        )
-        for layers, window in zip(spec.groups, spec.group_windows, strict=True)
-    )
+def page_groups(
+    spec: ModelSpec, preset: Preset, lowest: Preset = PRESETS["exact"], raised_share: float = 0.0
+) -> tuple[GroupPages, ...]:
+    """The pages of each layer group, in the order of `spec.groups`, with levels down to the preset or to `lowest`, whichever is
+    less exact."""
+    forms = [("fp16", "fp16")]
+    if preset.seals:
+        forms += [
+            form for form in SEALED_FORMS if can_hold(False, form[0], spec.head_dim) and can_hold(True, form[1], spec.head_dim)
+        ]
+        del forms[1 + max(forms.index((each.key_format, each.value_format)) for each in (preset, lowest)) :]
+    groups = []
+    for layers, window in zip(spec.groups, spec.group_windows, strict=True):
+        levels = tuple(page_kind(spec, len(layers), *form) for form in forms)
+        sealed = page_kind(spec, len(layers), preset.key_format, preset.value_format)
+        groups.append(GroupPages(window, levels[0], sealed, levels, raised_share if preset.seals else 0.0))
+    return tuple(groups)
 
 
 def page_kind(spec: ModelSpec, layers: int, key_format: str, value_format: str) -> PageKind:
@@ -114,15 +142,19 @@ def next_border(position: int) -> int:
     return (position // SEAL_TOKENS + 1) * SEAL_TOKENS
 
 
-def reserved_pages(added: int, to_seal: Sequence[int], reusable: Sequence[int]) -> tuple[PageCount, ...]:
-    """Pages of each layer group that a step reserves which adds so many: new ones, less the places that sealing leaves, and
-    those into which it seals."""
-    return tuple(PageCount(max(0, added - places), sealed) for sealed, places in zip(to_seal, reusable, strict=True))
+def opened_extents(groups: tuple[GroupPages, ...], added: int, places: Sequence[int]) -> Counter[ExtentKind]:
+    """Extents of the pages that a step adds to each layer group, less those that it puts where sealing leaves a place."""
+    extents: Counter[ExtentKind] = Counter()
+    for group, left in zip(groups, places, strict=True):
+        if added > left:
+            extents[group.open.key] += added - left
+            extents[group.open.value] += added - left
+    return extents
 
 
 def sealed_end(position: int) -> int:
     """Pages before this one, but for the first, are read sealed by a query at `position`, where anything is sealed."""
-    return max(0, position // SEAL_TOKENS - 1) * _BORDER_PAGES
+    return max(0, position // SEAL_TOKENS - 1) * BORDER_PAGES
 
 
 def span_count(first: int, end: int, sealed: int) -> PageCount:
@@ -220,6 +252,25 @@ def extents_of(groups: tuple[GroupPages, ...], pages: tuple[PageCount, ...]) -> 
                 extents[kind.key] += count
                 extents[kind.value] += count
     return extents
+
+
+def extents_between(source: PageKind, target: PageKind) -> Counter[ExtentKind]:
+    """The extents that a page takes anew on its way from one kind to another."""
+    pairs = ((source.key, target.key), (source.value, target.value))
+    return Counter(new for old, new in pairs if old.page_format != new.page_format)
+
+
+def most_raised(group: GroupPages, pages: int, sealed: int) -> int:
+    """Of `sealed` sealed pages of a sequence that has `pages` in all, those that a policy may have sealed one level higher."""
+    return min(sealed, int(group.raised_share * pages))
+
+
+def raised_extents(group: GroupPages, count: int) -> Counter[ExtentKind]:
+    """What `count` pages one level above the preset's take beside those that they would take at the preset's."""
+    if not count:
+        return Counter()
+    higher = extents_between(group.sealed, group.levels[group.base - 1])
+    return Counter({kind: number * count for kind, number in higher.items()})
 
 
 def table_bytes(groups: tuple[GroupPages, ...], max_pages: int) -> int:

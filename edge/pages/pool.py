@@ -1,4 +1,4 @@
-"""KV extents, free and in use. Owns: slabs, offsets, reference counts. Needs: geometry. Never: tensors, sequences.
+"""KV extents, free and in use. Owns: offsets in use, reference counts. Needs: slabs. Never: tensors, sequences.
 
 Sequences hold extents, and cuts of the prefix cache do. What only cuts hold is cached: it is in use, and goes when somebody
 needs the room. Behind the pool lie the extents of files, where some are mapped: anybody's, and never free.
@@ -6,8 +6,6 @@ needs the room. Behind the pool lie the extents of files, where some are mapped:
 
 from __future__ import annotations
 
-import heapq
-from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,53 +16,31 @@ from edge.pages.fit import LARGEST_POOL, PoolSize
 from edge.pages.geometry import ExtentKind, GroupPages
 from edge.pages.lease import Lease
 from edge.pages.pool_counts import PoolCounts
-from edge.pages.room import Room, slabs_missing
-from edge.pages.scatter import SlabUse, scatter_limits
+from edge.pages.room import Room
+from edge.pages.slabs import Piece, Slab, Slabs
 
 NOTHING: Counter[int] = Counter()
 
 
 @dataclass(slots=True)
-class _Piece:
-    """A run of extents of one size in a slab."""
-
-    start: int  # offset of its first extent
-    extent_bytes: int
-    count: int
-    free: list[int]  # a heap of offsets
-    held: int = 0  # extents that sequences hold; cuts hold the rest
-
-
-@dataclass(slots=True)
 class _Extent:
     kind: ExtentKind
-    piece: _Piece
+    piece: Piece
     references: int = 1
     cuts: int = 0  # of these, cuts of the prefix cache
 
 
-_OUTSIDE = _Piece(0, 0, 0, [])  # of the extents of files
+_OUTSIDE = Piece(0, 0, 0, [])  # of the extents of files
 _PINNED = 1 << 40  # their references: that of the file, which never goes
 
 
 class Pool:
-    """A fixed number of slabs. A slab takes the size of the first extent that is taken from it; the end that no extent of that
-    size fits goes to a smaller size, and so on. Equal calls give equal offsets: those in slabs of sequences first, then low
-    ones, so that used memory stays together."""
+    """Extents in slabs (slabs.py), and behind them those of files."""
 
     def __init__(self, size: PoolSize, fills_ends: bool = True) -> None:
-        """Ends are best left alone beside a prefix cache: a small extent there, which stays, would keep the slab of large ones
-        that cuts leave from taking another size."""
-        assert size.slab_bytes % OFFSET_UNIT == 0 and size.pool_bytes % size.slab_bytes == 0, size
-        assert 0 < size.pool_bytes <= LARGEST_POOL, size
+        """`fills_ends`: small extents may lie in the ends of slabs of large ones."""
         self.size = size
-        self._fills_ends = fills_ends
-        self._free_slabs = list(range(size.pool_bytes // size.slab_bytes))  # a heap of slab numbers
-        self._slabs: dict[int, list[_Piece]] = {}  # by slab number, those in use: one piece behind the other
-        self._ends: list[tuple[int, int]] = []  # (bytes, slab number) of what no piece has, ascending
-        self._open: dict[int, list[int]] = {}  # extent bytes: starts of pieces with a free extent, ascending
-        self._pieces: dict[int, _Piece] = {}  # by start
-        self._free_extents: Counter[int] = Counter()  # extent bytes: free extents in pieces of that size
+        self._slabs = Slabs(size, fills_ends)
         self._extents: dict[int, _Extent] = {}  # by offset, those in use
         self._bytes_by_format: Counter[str] = Counter()
         self._cached_by_format: Counter[str] = Counter()  # of these, what only cuts hold
@@ -72,19 +48,20 @@ class Pool:
         self._high_water = 0
         self._high_water_by_format: dict[str, int] = {}
 
-    def reserve(self, extents: Counter[ExtentKind]) -> Lease:
-        """A lease of all of these extents. BudgetError, and nothing changed, where they do not fit."""
+    def reserve(self, extents: Counter[ExtentKind], beside: Slab | None = None) -> Lease:
+        """A lease of all of these extents, none of them in the slab `beside`: others must have place for them. BudgetError,
+        and nothing changed, where they do not fit."""
         if not extents:
             return Lease(self, {})
-        missing = slabs_missing(extents, self._free_extents, self._end_bytes(), self.size.slab_bytes)
-        if missing > len(self._free_slabs):
+        if (missing := self._slabs.missing(extents)) > 0:
+            free = self._slabs.free_count
             raise BudgetError(
-                f"pool: {missing} more slabs of {self.size.slab_bytes} bytes are needed and {len(self._free_slabs)} are free. "
+                f"pool: {missing + free} more slabs of {self.size.slab_bytes} bytes are needed and {free} are free. "
                 "Use a larger pool, less context or fewer sequences"
             )
         # The largest first, as `slabs_missing` counts: smaller ones find room in the ends.
         kinds = sorted((kind for kind, count in extents.items() if count), key=lambda kind: -kind.bytes)
-        waiting = {kind: [self._take(kind) for _ in range(extents[kind])][::-1] for kind in kinds}
+        waiting = {kind: [self._take(kind, beside) for _ in range(extents[kind])][::-1] for kind in kinds}
         self._note_high_water()
         return Lease(self, waiting)
 
@@ -148,34 +125,26 @@ class Pool:
 
     def _free(self, offset: int, extent: _Extent) -> None:
         del self._extents[offset]
-        piece = extent.piece
-        self._bytes_by_format[extent.kind.page_format] -= piece.extent_bytes
-        if not piece.free:
-            insort(self._open.setdefault(piece.extent_bytes, []), piece.start)
-        heapq.heappush(piece.free, offset)
-        self._free_extents[piece.extent_bytes] += 1
-        if len(piece.free) == piece.count:
-            self._drop_empty(offset // self.size.slab_bytes)
+        self._bytes_by_format[extent.kind.page_format] -= extent.kind.bytes
+        self._slabs.give_back(offset, extent.piece)
 
     def references(self, offset: int) -> int:
         """Holders of the extent at `offset`; 0 where none is, and very many for one of a file."""
         extent = self._extents.get(offset)
         return extent.references if extent else 0
 
+    def slab_of(self, offset: int) -> Slab:
+        """The slab in which the extent at `offset` lies, which is none of a file."""
+        return self._slabs.slab_of(offset)
+
+    def scattered(self) -> list[Slab]:
+        """Slabs whose extents would all find place in others that already have their sizes, those with the fewest first."""
+        return self._slabs.scattered()
+
     def room(self, groups: tuple[GroupPages, ...], promised: Mapping[int, int] = NOTHING) -> Room:
         """A picture of what can be reserved now, for pages of these layer groups. `promised`: by extent bytes, the most that
         sequences will hold; it is asked for where cuts can go."""
-        free, ends = dict(self._free_extents), self._end_bytes()
-        # With free slabs for twice what is promised, those in use need not be looked at.
-        is_tight = 2 * sum(size * count for size, count in promised.items()) > len(self._free_slabs) * self.size.slab_bytes
-        limits = scatter_limits(self._slab_uses(), promised, self.size) if is_tight else {}
-        return Room(self.size.slab_bytes, len(self._free_slabs), free, ends, groups, limits)
-
-    def _slab_uses(self) -> list[SlabUse]:
-        return [
-            SlabUse(self._is_busy(number), tuple((piece.extent_bytes, len(piece.free)) for piece in pieces))
-            for number, pieces in sorted(self._slabs.items())
-        ]
+        return self._slabs.room(groups, promised)
 
     @property
     def used_bytes(self) -> int:
@@ -188,13 +157,11 @@ class Pool:
         return self._cached_by_format.total()
 
     def counts(self) -> PoolCounts:
-        used = self.used_bytes
-        free = len(self._free_slabs) * self.size.slab_bytes + sum(size * count for size, count in self._free_extents.items())
         return PoolCounts(
             pool_bytes=self.size.pool_bytes,
-            used_bytes=used,
-            free_bytes=free,
-            slack_bytes=sum(room for room, _ in self._ends),
+            used_bytes=self.used_bytes,
+            free_bytes=self._slabs.free_bytes,
+            slack_bytes=self._slabs.slack_bytes,
             cached_bytes=self.cached_bytes,
             high_water_bytes=self._high_water,
             bytes_by_format=dict(+self._bytes_by_format),
@@ -209,30 +176,8 @@ class Pool:
         holders = {offset: extent.references - _PINNED * (offset not in ours) for offset, extent in self._extents.items()}
         assert {offset: count for offset, count in holders.items() if count} == held + cuts, "an extent nobody knows, or lost"
         assert {offset: extent.cuts for offset, extent in self._extents.items() if extent.cuts} == cuts, "cuts are off"
-        count = self.size.pool_bytes // self.size.slab_bytes
-        assert sorted([*self._free_slabs, *self._slabs]) == list(range(count)), "a slab is lost or double"
-        free_extents: Counter[int] = Counter()
-        open_pieces: dict[int, list[int]] = {}
-        ends: list[tuple[int, int]] = []
-        for number, pieces in sorted(self._slabs.items()):
-            place = number * self.size.slab_bytes
-            for piece in pieces:
-                assert piece.start == place and self._pieces[place] is piece, "a hole between two pieces"
-                used = [offset for offset, extent in ours.items() if extent.piece is piece]
-                assert sorted(used + piece.free) == [place + i * piece.extent_bytes for i in range(piece.count)], (
-                    "an extent is lost"
-                )
-                place += piece.count * piece.extent_bytes
-                assert piece.held == sum(not self.is_cached(offset) for offset in used), "the count of held extents is off"
-                free_extents[piece.extent_bytes] += len(piece.free)
-                if piece.free:
-                    open_pieces.setdefault(piece.extent_bytes, []).append(piece.start)
-            assert pieces and len(pieces[-1].free) < pieces[-1].count, "an empty piece keeps its size"
-            ends.append(((number + 1) * self.size.slab_bytes - place, number))
-        assert self._ends == sorted(ends), "the ends of slabs are off"
-        assert sum(map(len, self._slabs.values())) == len(self._pieces), "a piece without a slab"
-        assert {size: starts for size, starts in self._open.items() if starts} == open_pieces, "open pieces have room"
-        assert +self._free_extents == +free_extents, "the count of free extents is off"
+        in_use = {offset: extent.piece for offset, extent in ours.items()}
+        self._slabs.check(in_use, {offset for offset in ours if not self.is_cached(offset)})
         assert all(extent.kind.bytes == extent.piece.extent_bytes for extent in ours.values()), "two sizes in a piece"
         assert all(extent.references > 0 for extent in ours.values()), "an extent in use that nobody holds"
         counts = self.counts()
@@ -254,65 +199,9 @@ class Pool:
             self._high_water = held
             self._high_water_by_format = dict(self._bytes_by_format - self._cached_by_format)
 
-    def _take(self, kind: ExtentKind) -> int:
-        size = kind.bytes
-        open_pieces = self._open.setdefault(size, [])
-        if not open_pieces:
-            self._add_piece(size)
-        # In slabs of sequences first: what only cuts hold goes one day, and leaves whole slabs free.
-        index = max(
-            range(len(open_pieces)),
-            key=lambda i: (self._is_busy(open_pieces[i] // self.size.slab_bytes), self._pieces[open_pieces[i]].held, -i),
-        )
-        piece = self._pieces[open_pieces[index]]
-        offset = heapq.heappop(piece.free)
+    def _take(self, kind: ExtentKind, beside: Slab | None) -> int:
+        offset, piece = self._slabs.take(kind.bytes, beside)
         piece.held += 1
-        if not piece.free:
-            del open_pieces[index]
-        self._free_extents[size] -= 1
         self._extents[offset] = _Extent(kind, piece)
-        self._bytes_by_format[kind.page_format] += size
+        self._bytes_by_format[kind.page_format] += kind.bytes
         return offset
-
-    def _is_busy(self, number: int) -> bool:
-        """Whether sequences hold extents in this slab."""
-        return any(piece.held for piece in self._slabs[number])
-
-    def _add_piece(self, size: int) -> None:
-        """In the smallest end that holds an extent of this size, else in a free slab."""
-        index = bisect_left(self._ends, (size, 0))
-        if self._fills_ends and index < len(self._ends):
-            room, number = self._ends.pop(index)
-        else:
-            room, number = self.size.slab_bytes, heapq.heappop(self._free_slabs)
-            self._slabs[number] = []
-        start = (number + 1) * self.size.slab_bytes - room
-        count = room // size
-        # Ascending offsets are a heap already.
-        piece = _Piece(start, size, count, [start + i * size for i in range(count)])
-        self._slabs[number].append(piece)
-        self._pieces[start] = piece
-        self._free_extents[size] += count
-        insort(self._open[size], start)
-        insort(self._ends, (room - count * size, number))
-
-    def _drop_empty(self, number: int) -> None:
-        """Takes the empty pieces at the end of a slab away; with the last one the slab is free."""
-        pieces = self._slabs[number]
-        room = (number + 1) * self.size.slab_bytes - (pieces[-1].start + pieces[-1].count * pieces[-1].extent_bytes)
-        self._ends.remove((room, number))
-        while pieces and len(pieces[-1].free) == pieces[-1].count:
-            piece = pieces.pop()
-            self._open[piece.extent_bytes].remove(piece.start)
-            self._free_extents[piece.extent_bytes] -= piece.count
-            del self._pieces[piece.start]
-            room += piece.count * piece.extent_bytes
-        if pieces:  # a piece in front of a used one stays, empty or not
-            insort(self._ends, (room, number))
-        else:
-            del self._slabs[number]
-            heapq.heappush(self._free_slabs, number)
-
-    def _end_bytes(self) -> tuple[int, ...] | None:
-        """Bytes at the ends of slabs, ascending; None where nothing is put there."""
-        return tuple(room for room, _ in self._ends) if self._fills_ends else None

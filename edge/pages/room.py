@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from collections import Counter
 from dataclasses import dataclass, field
 
-from edge.pages.geometry import ExtentKind, GroupPages, PageCount, extents_of
+from edge.pages.geometry import ExtentKind, GroupPages
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,18 +20,18 @@ class Room:  # the pool writes, the scheduler reads
     groups: tuple[GroupPages, ...]
     limits: dict[int, int] = field(default_factory=dict)  # extents of a size that may be taken (scatter.py); {}: all
 
-    def holds(self, pages: tuple[PageCount, ...]) -> bool:
-        """Whether so many pages of each layer group can be had together."""
-        if not any(count.open or count.sealed for count in pages):  # most steps decode inside a page
+    def holds(self, extents: Counter[ExtentKind], spare: int = 0) -> bool:
+        """Whether these extents can be had together, and so many slabs are free behind it."""
+        if not extents:  # most steps decode inside a page
             return True
-        return slabs_missing(extents_of(self.groups, pages), self.free_extents, self.ends, self.slab_bytes) <= self.free_slabs
+        return slabs_missing(extents, self.free_extents, self.ends, self.slab_bytes) + spare <= self.free_slabs
 
-    def scatters(self, pages: tuple[PageCount, ...]) -> bool:
-        """Whether so many pages would lie in too many slabs (scatter.py)."""
+    def scatters(self, extents: Counter[ExtentKind]) -> bool:
+        """Whether these extents would lie in too many slabs (scatter.py)."""
         if not self.limits:
             return False
         by_size: Counter[int] = Counter()
-        for kind, count in extents_of(self.groups, pages).items():
+        for kind, count in extents.items():
             by_size[kind.bytes] += count
         return any(by_size[size] > limit for size, limit in self.limits.items())
 

@@ -2,15 +2,27 @@
 
 Decode tokens come first, then chunks of prompts, oldest request first, up to the tokens of a step. Requests are admitted in
 order of arrival, so nobody starves: the oldest always runs. When the pool is full, cuts of the prefix cache go first, then
-pages of idle sessions, and then it is the youngest that gives way.
+pages of idle sessions, then pages of running requests are demoted, and then it is the youngest that gives way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
 
-from edge.pages.geometry import PageCount, next_border, pages_for, reserved_pages
-from edge.scheduler.state import Chunk, Decision, Evict, GiveUp, Nothing, Preempt, RequestState, State, StepLimits, StepPlan
+from edge.pages.geometry import ExtentKind, next_border, opened_extents, pages_for
+from edge.scheduler.state import (
+    Chunk,
+    Decision,
+    Demote,
+    Evict,
+    GiveUp,
+    Nothing,
+    Preempt,
+    RequestState,
+    State,
+    StepLimits,
+    StepPlan,
+)
 
 
 def plan(state: State, limits: StepLimits) -> Decision:
@@ -28,7 +40,7 @@ def plan(state: State, limits: StepLimits) -> Decision:
     return StepPlan(
         admitted=tuple(request.request for request in admitted),
         chunks=tuple(sorted((chunk for _, chunk in fitting), key=lambda chunk: (not _is_decode(chunk), chunk.request))),
-        pages=_sum_pages(state, [_step_pages(request, chunk) for request, chunk in fitting]),
+        extents=sum((_step_extents(state, request, chunk) for request, chunk in fitting), Counter()),
     )
 
 
@@ -38,11 +50,11 @@ def _admit(state: State, limits: StepLimits) -> tuple[RequestState, ...] | Evict
     if not state.waiting:
         return ()
     places = (1 if state.alone else limits.max_sequences) - len(state.running)
-    promised = _sum_pages(state, [request.pages_to_known for request in state.running])
+    promised = sum((request.to_known for request in state.running), Counter[ExtentKind]())
     admitted: list[RequestState] = []
     for request in state.waiting[: max(0, places)]:
-        promised = _sum_pages(state, [promised, request.pages_to_known])
-        if not state.room.holds(promised):
+        promised = promised + request.to_known
+        if not state.room.holds(promised, _spare(state)):
             break
         admitted.append(request)
     if admitted or not places:
@@ -54,18 +66,13 @@ def _admit(state: State, limits: StepLimits) -> tuple[RequestState, ...] | Evict
     others = [owner for owner in state.idle if owner != head]
     if others:
         return GiveUp(others[0])
+    if not state.running and state.can_demote:
+        return (state.waiting[0],)  # alone, with pages that are demoted on the way
     if not state.running:
         # Pages that it kept from an earlier turn may lie scattered over slabs; in an empty pool it fits (checked on arrival).
         assert head in state.idle, "a request that can never fit was let in"
         return GiveUp(head)
     return ()
-
-
-def _sum_pages(state: State, pages: Sequence[tuple[PageCount, ...]]) -> tuple[PageCount, ...]:
-    return tuple(
-        PageCount(sum(counts[group].open for counts in pages), sum(counts[group].sealed for counts in pages))
-        for group in range(len(state.room.groups))
-    )
 
 
 def _chunks(running: tuple[RequestState, ...], limits: StepLimits) -> dict[int, Chunk]:
@@ -84,24 +91,26 @@ def _chunks(running: tuple[RequestState, ...], limits: StepLimits) -> dict[int, 
 
 def _fit(
     state: State, running: tuple[RequestState, ...], wanted: dict[int, Chunk]
-) -> tuple[tuple[RequestState, Chunk], ...] | Evict | GiveUp | Preempt:
+) -> tuple[tuple[RequestState, Chunk], ...] | Evict | GiveUp | Demote | Preempt:
     """The chunks whose pages are there, each with its request, oldest first."""
     fitting: list[tuple[RequestState, Chunk]] = []
-    pages = (PageCount(0, 0),) * len(state.room.groups)
+    extents: Counter[ExtentKind] = Counter()
     for request in running:
         if request.request not in wanted:
             continue
         chunk = wanted[request.request]
-        needed = _sum_pages(state, [pages, _step_pages(request, chunk)])
+        needed = extents + _step_extents(state, request, chunk)
         if state.can_evict and state.room.scatters(needed):
             return Evict()
-        if state.room.holds(needed):
-            pages = needed
+        if state.room.holds(needed, _spare(state)):
+            extents = needed
             fitting.append((request, chunk))
         elif state.can_evict:
             return Evict()
         elif state.idle:
             return GiveUp(state.idle[0])
+        elif state.can_demote:
+            return Demote()
         elif request is running[-1] and fitting:
             break  # the youngest waits a step, with its pages, while the older ones go on
         else:
@@ -111,10 +120,16 @@ def _fit(
     return tuple(fitting)
 
 
+def _spare(state: State) -> int:
+    """Slabs that stay free: demoted pages are written anew before what they were is freed."""
+    return 1 if state.can_demote else 0
+
+
 def _is_decode(chunk: Chunk) -> bool:
     return chunk.is_last and chunk.end - chunk.start == 1
 
 
-def _step_pages(request: RequestState, chunk: Chunk) -> tuple[PageCount, ...]:
-    """Pages that the chunk takes in each layer group; the page that it begins in, if begun, is there."""
-    return reserved_pages(pages_for(chunk.end) - pages_for(chunk.start), request.to_seal, request.reusable)
+def _step_extents(state: State, request: RequestState, chunk: Chunk) -> Counter[ExtentKind]:
+    """What the chunk takes; the page that it begins in, if begun, is there."""
+    added = pages_for(chunk.end) - pages_for(chunk.start)
+    return request.sealing.extents + opened_extents(state.room.groups, added, request.sealing.places)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
-from edge.pages.geometry import PageCount
+from edge.pages.geometry import ExtentKind
+from edge.pages.moves import Sealing
 from edge.pages.room import Room
 
 
@@ -30,9 +32,8 @@ class RequestState:  # the loop writes, plan() reads
     known: int  # tokens whose ids are known: prompt and answer so far
     done: int  # of these, tokens whose K and V are in pages
     cuts: tuple[int, ...]  # cut points (turn ends), positions ascending
-    pages_to_known: tuple[PageCount, ...]  # of each layer group, that the way from `done` to `known` takes at most
-    to_seal: tuple[int, ...]  # pages of each layer group that its next step seals, out of place
-    reusable: tuple[int, ...]  # of these, pages into whose place that step may put those that it adds
+    to_known: Counter[ExtentKind]  # extents that the way from `done` to `known` takes at most; never changed
+    sealing: Sealing  # what its next step seals, out of place
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class State:  # the loop writes, plan() reads
     room: Room
     alone: bool  # the oldest runs alone: it was preempted though nothing else ran (see plan)
     can_evict: bool  # the prefix cache has cuts, and one whose going helps has not been looked for in vain
+    can_demote: bool = False  # running requests may have pages that can be demoted; one slab stays free for that
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ class StepPlan:  # plan() writes, the loop reads
 
     admitted: tuple[int, ...]  # waiting requests that run from now on
     chunks: tuple[Chunk, ...]  # never empty; decoding sequences first
-    pages: tuple[PageCount, ...]  # to reserve, of each layer group: new ones, and those that take what is sealed
+    extents: Counter[ExtentKind]  # to reserve: of new pages, and those that take what is sealed; never changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,11 @@ class GiveUp:  # plan() writes, the loop reads
 
 
 @dataclass(frozen=True, slots=True)
+class Demote:  # plan() writes, the loop reads
+    """Demote pages of running requests, then plan again; where none can be, with State.can_demote off."""
+
+
+@dataclass(frozen=True, slots=True)
 class Preempt:  # plan() writes, the loop reads
     """Free the pages of this running request and let it wait; it is computed again later. Then plan again."""
 
@@ -89,4 +96,4 @@ class Nothing:  # plan() writes, the loop reads
     """No request runs or waits."""
 
 
-Decision = StepPlan | Evict | GiveUp | Preempt | Nothing
+Decision = StepPlan | Evict | GiveUp | Demote | Preempt | Nothing

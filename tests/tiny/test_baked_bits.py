@@ -16,6 +16,7 @@ pytest.importorskip("onnxruntime", reason="needs the build extra")
 from built_package import build_tiny
 from vocabulary import CHATML
 
+from edge.anchors.zones import ANCHOR
 from edge.baked.bake import BakeRequest, bake_prefix
 from edge.baked.folder import open_baked
 from edge.baked.prefix import BakedPrefix
@@ -132,7 +133,10 @@ def test_who_gives_way_begins_with_the_baked_pages_again(package_of: Callable[[s
     longest = max(map(len, prompts)) + 279
     own = kv_pool(package.spec, KvChoice(preset, None, baked.header.tokens), longest, 1, InferenceConfig.load()).pool_bytes
     assert own < baked.header.extent_bytes
-    with open_package(package, context=CONTEXT, preset=preset, max_sequences=3, prefixes=[baked], pool_bytes=own) as runtime:
+    config = replace(InferenceConfig.load(), deterministic=True)
+    with open_package(
+        package, context=CONTEXT, preset=preset, max_sequences=3, prefixes=[baked], pool_bytes=own, config=config
+    ) as runtime:
         requests = [runtime.submit(prompt, ASKED, 280) for prompt in prompts]
         came: dict[int, Answer] = {request.id: [] for request in requests}
         while runtime.has_work:
@@ -142,6 +146,29 @@ def test_who_gives_way_begins_with_the_baked_pages_again(package_of: Callable[[s
             runtime.check()
         assert [came[request.id] for request in requests] == expected
         assert runtime.stats.preemptions > 0, "the pool was meant to be too small"
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_in_a_full_pool_pages_are_demoted_but_for_those_of_a_file(package_of: Callable[[str], Package], model: str) -> None:
+    package = package_of(model)
+    baked = bake(package, "safe")
+    longest = baked.header.tokens + 360
+    sizes = KvChoice("safe", None, baked.header.tokens, "anchors")
+    own = kv_pool(package.spec, sizes, longest, 1, InferenceConfig.load()).pool_bytes
+    content = baked.path.read_bytes()
+    prompts = [[*baked.token_ids, 5 + number] for number in range(2)]
+    with open_package(
+        package, context=CONTEXT, preset="safe", policy="anchors", max_sequences=3, prefixes=[baked], pool_bytes=own
+    ) as runtime:
+        zones = bytes([ANCHOR]) * 10
+        requests = [runtime.submit(prompt, ASKED, 340, zones=zones) for prompt in prompts]
+        while runtime.has_work:
+            assert all(event.error is None for event in runtime.step())
+            runtime.check()
+        assert [len(request.token_ids) for request in requests] == [340, 340]
+        assert all(request.reused_tokens == baked.header.tokens for request in requests), "its pages are none to be raised"
+        assert runtime.stats.pages_demoted > 0, "the pool was meant to be too small"
+    assert baked.path.read_bytes() == content
 
 
 def test_a_request_is_refused_where_the_file_is_another(package_of: Callable[[str], Package]) -> None:

@@ -148,7 +148,7 @@ def test_the_account_is_what_is_allocated(build: BuildOf, preset: PresetName) ->
         list(session.generate(prompt(built, 430), ASKED, 2))
         stats, pool = runtime.stats, runtime.stats.pool
         executor = runtime.executor
-        assert isinstance(executor, NativeExecutor) and len(executor._pool) == pool.pool_bytes
+        assert isinstance(executor, NativeExecutor) and executor.pool.nbytes == pool.pool_bytes
         assert pool.used_bytes + pool.free_bytes + pool.slack_bytes == pool.pool_bytes
         assert sum(pool.bytes_by_format.values()) == pool.used_bytes and pool.held_bytes <= pool.high_water_bytes
         formats = {"fp16", PRESETS[preset].key_format, PRESETS[preset].value_format}

@@ -77,6 +77,12 @@ Status Engine::run(const Step &step) {
 void Engine::enter(void *self, int thread) { static_cast<Engine *>(self)->work(thread); }
 
 void Engine::work(int thread) {
+  if (step_->num_seqs == 0) {
+    for (size_t i = 0; i < plan_.ops.size(); ++i) {
+      if (plan_.ops[i].code == OpCode::attend) move_pages(plan_.ops[i], counters_[i * PHASES]);
+    }
+    return;
+  }
   fill_rotary(counters_[plan_.ops.size() * PHASES]);
   for (size_t i = 0; i < plan_.ops.size(); ++i) {
     const Op &op = plan_.ops[i];

@@ -55,9 +55,11 @@ Span span_of(const Step &step, int32_t seq) {
 }
 
 Status check_step(const Plan &plan, const Limits &limits, int64_t pool_bytes, const Step &step) {
-  if (step.num_tokens <= 0 || step.num_tokens > limits.max_step_tokens)
+  const bool moves_alone = step.num_seqs == 0 && step.num_moves > 0;
+  if ((step.num_tokens <= 0 && !moves_alone) || step.num_tokens > limits.max_step_tokens)
     return {"a step has no tokens or more than the limit", -1};
-  if (step.num_seqs <= 0 || step.num_seqs > limits.max_sequences) return {"a step has no sequences or more than the limit", -1};
+  if ((step.num_seqs <= 0 && !moves_alone) || step.num_seqs > limits.max_sequences)
+    return {"a step has no sequences or more than the limit", -1};
   if (step.num_logit_rows > limits.max_logit_rows) return {"a step asks for more logit rows than the limit", -1};
   if (step.query_start[0] != 0 || step.query_start[step.num_seqs] != step.num_tokens)
     return {"query_start does not cover the step", -1};

@@ -7,7 +7,7 @@
 
 namespace edge {
 
-// Arrays are the caller's (edge/executors/base.py, StepInput).
+// Arrays are the caller's (edge/executors/base.py, StepInput). Without sequences it has moves alone.
 struct Step {
   const int32_t *token_ids;    // [num_tokens]
   const int32_t *query_start;  // [num_seqs + 1]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from edge.cli.conversation import ChatSettings, Conversation
 from edge.errors import EdgeError
+from edge.pages.account import ZoneBytes
 from edge.request import TokenEvent
 from edge.sampling import SamplingParams
 from edge.text.template import ChatTemplate
@@ -29,12 +30,24 @@ class FakeEngine:
     requests: list[tuple[SamplingParams, int]] = field(default_factory=list)
     cuts: list[list[int]] = field(default_factory=list)
     computed: list[int] = field(default_factory=list)  # of the last request
+    zones: list[bytes] = field(default_factory=list)
     cancelled: int = 0
 
+    def kv_bytes(self) -> ZoneBytes:
+        return {"sink": {"fp16": 2_000_000}, "background": {"int8": 1_500_000, "int4": 500_000}}
+
     def generate(
-        self, prompt_ids: list[int], sampling: SamplingParams, max_tokens: int, stop_ids: frozenset[int], cuts: list[int]
+        self,
+        prompt_ids: list[int],
+        sampling: SamplingParams,
+        max_tokens: int,
+        stop_ids: frozenset[int],
+        cuts: list[int],
+        *,
+        zones: bytes,
     ) -> FakeEvents:
         self.prompts.append(list(prompt_ids))
+        self.zones.append(zones)
         self.requests.append((sampling, max_tokens))
         self.cuts.append(list(cuts))
         reused = next(

@@ -34,6 +34,7 @@ def test_each_setting_is_read_back_as_it_was_set(conversation: Conversation) -> 
     shown = run_command("/show", conversation)
     assert all(name in shown for name in SETTINGS)
     assert "0 of 2,048 tokens, 0 turns" in shown
+    assert "KV sink" in shown and "2.0 MB  int8 1.5 MB, int4 500.0 kB" in shown
     run_command("/set seed random", conversation)
     assert isinstance(conversation.settings.sampling.seed, RandomSeed)
     assert "the template's own" in run_command("/set system", conversation)

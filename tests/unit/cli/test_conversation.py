@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fake_chat import END, FakeEngine, open_conversation
 from tiny_tokenizers import parts_of, written
 from vocabulary import BYTE_LEVEL, CHATML
 
+from edge.anchors.zones import ANCHOR, RECENT, SECTION, SINK
 from edge.cli.conversation import Conversation
+from edge.contract import PAGE_TOKENS
 from edge.errors import ExecutorError, RequestError
 from edge.text.tokenizer import Tokenizer
 
@@ -210,3 +213,31 @@ def test_a_document_is_not_put_in_front_of_a_loaded_conversation(folder: Path, t
     conversation.replace_messages([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}])
     ask(conversation, "How?")
     assert [message["content"] for message in conversation.messages] == ["Hi", "Hello", "How?", "a"]
+
+
+DOCUMENT = "".join(f"# Heading {n}\n\n" + "some words that say nothing at all. " * 30 + "\n\n" for n in range(4))
+
+
+def test_zones_are_those_of_the_document_in_every_turn(folder: Path, tokenizer: Tokenizer) -> None:
+    engine = FakeEngine(tokenizer, ["a", "b", "c"])
+    conversation = open_conversation(folder, engine, context=20000, document=DOCUMENT)
+    ask(conversation, "one")
+    ask(conversation, "and what then? " * 40)
+    zones = np.frombuffer(engine.zones[0], np.uint8)
+    assert engine.zones[0] == engine.zones[1] and zones[0] == SINK and RECENT not in zones
+    text = tokenizer.decode(engine.prompts[0], specials=True)
+    pages = len(tokenizer.encode(text[: text.index(DOCUMENT) + len(DOCUMENT)], specials=True)) // PAGE_TOKENS
+    assert len(zones) in (pages, pages + 1)
+    for n in (1, 2, 3):
+        token = len(tokenizer.encode(text[: text.index(f"# Heading {n}")], specials=True))
+        assert zones[token // PAGE_TOKENS] == ANCHOR
+    assert {SECTION} <= set(zones.tolist())
+    conversation.replace_messages([{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}])
+    ask(conversation, "without the document")
+    assert engine.zones[2] == b""
+
+
+def test_a_short_text_has_no_zones(folder: Path, tokenizer: Tokenizer) -> None:
+    engine = FakeEngine(tokenizer, ["a"])
+    ask(open_conversation(folder, engine, document="# Heading\n\nshort"), "one")
+    assert engine.zones == [b""]

@@ -9,8 +9,9 @@ from page_models import GEMMA, SMOL
 
 from edge.contract import SEAL_TOKENS
 from edge.pages.fit import fit_pool
-from edge.pages.geometry import GroupPages, extents_of, page_groups, pages_for, table_bytes
-from edge.pages.pool import Pool, PoolCounts
+from edge.pages.geometry import GroupPages, page_groups, pages_for, table_bytes
+from edge.pages.pool import Pool
+from edge.pages.pool_counts import PoolCounts
 from edge.pages.sequence import SequencePages
 from edge.presets import PRESETS, PresetName
 from edge.spec import ModelSpec
@@ -24,8 +25,7 @@ def walk(groups: tuple[GroupPages, ...], pool: Pool, tokens: int) -> SequencePag
     while pages.length < tokens:
         border = (pages.length // SEAL_TOKENS + 1) * SEAL_TOKENS
         end = min(tokens - 100, border) if pages.length < tokens - 100 else pages.length + 1
-        needed = pages.step_pages(end)
-        with pool.reserve(extents_of(groups, needed)) as lease:
+        with pool.reserve(pages.step_extents(end)) as lease:
             words, _ = pages.place(end, lease)
             lease.commit()
         pages.commit(words, end)

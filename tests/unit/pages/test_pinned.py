@@ -16,7 +16,6 @@ from edge.pages.geometry import (
     ExtentKind,
     GroupPages,
     PageKind,
-    extents_of,
     first_page,
     next_border,
     own_tokens,
@@ -56,7 +55,7 @@ def pinned_cut(pool: Pool, groups: tuple[GroupPages, ...], length: int) -> Cut:
 
 def grow(pool: Pool, pages: SequencePages, groups: tuple[GroupPages, ...], length: int) -> None:
     """By one step. A step that writes to a page of a file is a bug of ours."""
-    with pool.reserve(extents_of(groups, pages.step_pages(length))) as lease:
+    with pool.reserve(pages.step_extents(length)) as lease:
         words, moves = pages.place(length, lease)
         written = words[:, pages.length // PAGE_TOKENS : pages_for(length)]
         assert all(word_offset(word) < pool.size.pool_bytes for word in written.ravel().tolist())

@@ -202,3 +202,22 @@ TestEndlessMachine = EndlessMachine.TestCase
 TestEndlessMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestPoolMachine = PoolMachine.TestCase
 TestPoolMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def test_a_slab_that_others_have_place_for_is_named_and_left_out_of_a_lease() -> None:
+    pool, kind = Pool(PoolSize(4 * 4096, 4096)), ExtentKind("int8", 1024)
+    with pool.reserve(Counter({kind: 12})) as lease:
+        held = [lease.take(kind) for _ in range(12)]
+        lease.commit()
+    assert pool.scattered() == [], "three full slabs"
+    for offset in (held[0], held[1], held[2], held[4]):
+        pool.release(offset)
+    assert [slab.in_use for slab in pool.scattered()] == [1, 3, 4]
+    first = pool.slab_of(held[3])
+    assert first == pool.scattered()[0] and held[3] in first and held[4] not in first
+    with pool.reserve(Counter({kind: 1}), beside=first) as lease:
+        assert lease.take(kind) == held[4]
+        lease.commit()
+    pool.release(held[3])
+    assert pool.room(()).free_slabs == 2
+    pool.check(Counter(held[4:]))

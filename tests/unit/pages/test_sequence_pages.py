@@ -31,8 +31,7 @@ def make_pool() -> Pool:
 
 
 def grow(pool: Pool, pages: SequencePages, length: int, groups: tuple[GroupPages, ...] = GROUPS) -> np.ndarray:
-    needed = pages.step_pages(length)
-    with pool.reserve(extents_of(groups, needed)) as lease:
+    with pool.reserve(pages.step_extents(length)) as lease:
         words, moves = pages.place(length, lease)
         assert all(not waiting for waiting in lease._waiting.values()), "more was asked for than the step takes"
         assert len(moves) == 2 * sum(pages.to_seal())
@@ -192,8 +191,7 @@ def test_a_fitted_pool_never_refuses_its_load(
         if end == pages.length:
             pages.rewind(pages.rewind_point(data.draw(st.integers(0, pages.length))))
             continue
-        until = pages.missing_until(context, SEAL_TOKENS)
-        for needed, most in zip(pages.step_pages(end), until, strict=True):
-            assert needed.open <= most.open and needed.sealed <= most.sealed
+        until = pages.extents_until(context, SEAL_TOKENS)
+        assert all(count <= until[kind] for kind, count in pages.step_extents(end).items())
         grow(pool, pages, end, groups)
         pool.check(sum((each.extents() for each in live), Counter()))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.config import InferenceConfig
 from edge.errors import BudgetError
-from edge.kv_budget import KvChoice, budget_for, check_kv_budget, kv_pool, longest_in_budget
+from edge.kv_budget import KvChoice, budget_for, check_kv_budget, kv_pool, longest_in_budget, most_in_budget
 from edge.pages.fit import cut_pool, pool_holds
 from edge.pages.geometry import page_groups
 from edge.pages.linear import linear_bytes
@@ -58,6 +60,24 @@ def test_a_refusal_names_the_preset_that_would_hold_it() -> None:
 def test_a_refusal_names_a_budget_where_no_preset_would() -> None:
     assert refusal(KvChoice("safe", 20 * MB), 6000).endswith("--kv-budget 64MB, or --kv-budget 42MB --kv-preset tight")
     assert refusal(KvChoice("tight", 20 * MB), 6000).endswith("What would hold it: --kv-budget 42MB")
+
+
+def test_a_budget_holds_more_with_pages_demoted_the_fewer_are_kept() -> None:
+    demoting = KvChoice("safe", 64 * MB, lowest="tight")
+    most = [most_in_budget(SMOL, demoting, 32768, CONFIG, kept) for kept in (0, 20, 60)]
+    assert most[0] > most[1] > most[2] >= longest_in_budget(SMOL, demoting, 1, 32768, CONFIG)
+    assert most_in_budget(SMOL, KvChoice("safe", 64 * MB), 32768, CONFIG) == longest_in_budget(SMOL, demoting, 1, 32768, CONFIG)
+    less = refusal(replace(demoting, budget_bytes=20 * MB), 6000)
+    assert "holds 1,536 at the preset safe, 1,920 with pages demoted. What" in less
+    check_kv_budget(SMOL, demoting, tuple(PRESETS), what="a.md", context=most[0], sequences=1, limit=32768, config=CONFIG)
+    with pytest.raises(BudgetError):
+        check_kv_budget(SMOL, demoting, tuple(PRESETS), what="two", context=most[0], sequences=2, limit=32768, config=CONFIG)
+
+
+def test_a_policy_that_raises_pages_takes_more_of_a_budget() -> None:
+    uniform, anchors = KvChoice("safe", 64 * MB), KvChoice("safe", 64 * MB, policy="anchors")
+    assert longest_in_budget(SMOL, anchors, 1, 8192, CONFIG) < longest_in_budget(SMOL, uniform, 1, 8192, CONFIG)
+    assert longest_in_budget(SMOL, replace(anchors, preset="exact"), 1, 8192, CONFIG) == 2752, "nothing is above fp16"
 
 
 @given(preset=st.sampled_from(list(PRESETS)), context=st.integers(1, 8192), sequences=st.integers(1, 3))

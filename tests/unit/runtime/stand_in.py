@@ -14,12 +14,13 @@ from edge.executors.base import StepInput, StepOutput
 from edge.manifest import Limits
 from edge.pages.fit import cut_pool, fit_pool
 from edge.pages.geometry import GroupPages, page_groups
+from edge.policies import RAISED_SHARES, PolicyName
 from edge.presets import PRESETS, PresetName
 from edge.runtime import Runtime
 from edge.spec import LayerSpec, ModelSpec, RopeSpec
 
 VOCABULARY = 40
-SEALED = 1000  # what sealing does to a number of this model: it is another one for those who read it then
+SEALED = 10000  # what sealing does to a number of this model: it is another one for those who read it then
 
 
 def make_spec(windows: Sequence[int], head_dim: int = 4) -> ModelSpec:
@@ -88,12 +89,15 @@ class StandIn:
 
     def run(self, step: StepInput) -> StepOutput:
         assert not self.is_closed
-        self._check(step)
+        if len(step.kv_len):
+            self._check(step)
+        else:
+            assert len(step.page_moves) and not len(step.token_ids) and step.query_start.tolist() == [0]
         self.steps.append(step)
         self.before_run(len(self.steps) - 1)
         for _, _, source, target in step.page_moves.tolist():
             old, new = self._numbers(source), self._numbers(target)
-            new[:] = old + SEALED
+            new[:] = old + SEALED * (source >> FORMAT_SHIFT != target >> FORMAT_SHIFT)  # a copy is what it was
             if self.references(word_offset(source)) == 1:
                 old[:] = -1  # whoever reads it still reads wrong
         seen = []
@@ -124,8 +128,9 @@ class StandIn:
         for group, window in enumerate(self.spec.group_windows):
             positions = range(max(0, position - window + 1) if window else 0, position + 1)
             for p in positions:
-                expected = p + SEALED * (self.groups[group].seals and is_read_sealed(p, position))
-                assert self._slot(step, group, b, p, 1)[0] == expected, "another position, or another form, lies there"
+                kept = int(self._slot(step, group, b, p, 1)[0])
+                is_fp16 = step.page_table[group, b, p // PAGE_TOKENS, 1] >> FORMAT_SHIFT == 0
+                assert kept % SEALED == p and (kept < SEALED) == is_fp16, "another position, or another form, lies there"
             seen.append(tuple(int(self._slot(step, group, b, p, 0)[0]) for p in positions))
         return np.random.default_rng(abs(hash(tuple(seen)))).normal(size=VOCABULARY).astype(np.float32)
 
@@ -156,7 +161,7 @@ class StandIn:
             np.testing.assert_array_equal(pages, expected, err_msg="pages behind the window, or beyond the end")
             for page, side in itertools.product(pages.tolist(), (0, 1)):
                 word = int(step.page_table[group, b, page, side])
-                assert word >> FORMAT_SHIFT == self._format(group, side, is_read_sealed(page * PAGE_TOKENS, int(first[b])))
+                assert word >> FORMAT_SHIFT in self._formats(group, side, is_read_sealed(page * PAGE_TOKENS, int(first[b])))
 
     def _check_moves(self, step: StepInput) -> None:
         """Moves seal what stands in the table behind them, and nothing that anybody holds lies in two places or overlaps.
@@ -167,16 +172,15 @@ class StandIn:
         places: dict[int, list[tuple[int, int, int, int]]] = {}
         for group, b, page, side in np.argwhere(step.page_table != EMPTY).tolist():
             word = int(step.page_table[group, b, page, side])
-            kinds = [(each.key, each.value)[side] for each in (self.groups[group].open, self.groups[group].sealed)]
-            sizes[word] = next(kind.bytes for kind in kinds if PAGE_FORMATS[kind.page_format] == word >> FORMAT_SHIFT)
+            sizes[word] = self._bytes(group, side, word)
             places.setdefault(word, []).append((group, b, page, side))
         for word, shared in places.items():
             assert len(shared) <= self.references(word_offset(word))
             assert len({(group, page, side) for group, _, page, side in shared}) == 1
             assert len(shared) == 1 or all((page + 1) * PAGE_TOKENS <= begins[b] for _, b, page, _ in shared)
         for group, side, source, target in step.page_moves.tolist():
-            assert source >> FORMAT_SHIFT == self._format(group, side, False)
-            assert target >> FORMAT_SHIFT == self._format(group, side, True)
+            assert source >> FORMAT_SHIFT in self._formats(group, side, False)
+            assert target >> FORMAT_SHIFT in self._formats(group, side, True)
             assert target in step.page_table[group, :, :, side] and self.references(word_offset(target)) == 1
             for g, b, page, s in places.get(source, []):
                 assert (g, s) == (group, side)
@@ -184,13 +188,19 @@ class StandIn:
                     assert target in step.page_table[group, b]
                 else:  # another sequence reads it still
                     assert self.references(word_offset(source)) > 1
-            sizes[source] = (self.groups[group].open.key, self.groups[group].open.value)[side].bytes
+            sizes[source] = self._bytes(group, side, source)
         spans = sorted((word_offset(word), size) for word, size in sizes.items())
         assert all(a + size <= b for (a, size), (b, _) in itertools.pairwise(spans)), "two extents overlap"
 
-    def _format(self, group: int, side: int, is_sealed: bool) -> int:
-        page = self.groups[group].sealed if is_sealed else self.groups[group].open
-        return PAGE_FORMATS[(page.key, page.value)[side].page_format]
+    def _formats(self, group: int, side: int, is_sealed: bool) -> set[int]:
+        """Formats in which a page may stand: of sealed ones those of a policy, of the preset, and behind."""
+        pages = self.groups[group]
+        kinds = pages.levels[pages.base - bool(pages.raised_share) :] if is_sealed else (pages.open,)
+        return {PAGE_FORMATS[(kind.key, kind.value)[side].page_format] for kind in kinds}
+
+    def _bytes(self, group: int, side: int, word: int) -> int:
+        kinds = [(level.key, level.value)[side] for level in self.groups[group].levels]
+        return next(kind.bytes for kind in kinds if PAGE_FORMATS[kind.page_format] == word >> FORMAT_SHIFT)
 
 
 def _arrays(step: StepInput) -> tuple[np.ndarray, ...]:
@@ -229,18 +239,20 @@ def make_bench(
     pool_share: float = 1.0,
     preset: PresetName = "exact",
     prefix_cache: bool = True,
+    policy: PolicyName = "uniform",
+    lowest: PresetName = "exact",
 ) -> Bench:
     """`pool_share` 1.0: a pool that fits the load; below: one that is too small for it. A preset that seals needs heads of 32
     channels: 2,048 bytes an extent of one layer, sealed 512 to 1,280."""
     seals = PRESETS[preset].seals
     spec = make_spec(windows, 32 if seals else 4)
-    config = InferenceConfig(context, step_tokens, chunk, 4096, "fitted", 0.92, preset, prefix_cache)
-    groups = page_groups(spec, PRESETS[preset])
+    config = InferenceConfig(context, step_tokens, chunk, 4096, "fitted", 0.92, preset, prefix_cache, policy, False)
+    groups = page_groups(spec, PRESETS[preset], PRESETS[lowest], RAISED_SHARES[policy])
     size = fit_pool(groups, context, sequences, 4096, chunk)
     if pool_share < 1.0:
         size = cut_pool(groups, int(size.pool_bytes * pool_share), 4096, chunk)
     limits = Limits(context, step_tokens, sequences, sequences)
     executor = StandIn(spec, groups, np.full(size.pool_bytes, 0xEE, np.uint8), limits)
-    runtime = Runtime(spec, executor, size, limits, config, preset)
+    runtime = Runtime(spec, executor, size, limits, config, preset, policy, lowest)
     executor.references = runtime._pool.references
     return Bench(runtime, executor, tuple(windows), seals)

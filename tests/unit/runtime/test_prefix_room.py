@@ -41,7 +41,7 @@ def preemptions_of_chats(preset: PresetName, sequences: int, turns: int) -> tupl
     spec, draw = make_spec((0,) * 30, 64), random.Random(3)
     groups = page_groups(spec, PRESETS[preset])
     size = fit_pool(groups, CONTEXT, sequences, 1 << 21)
-    config = InferenceConfig(CONTEXT, 256, 128, 1 << 21, "fitted", 0.92, preset, True)
+    config = InferenceConfig(CONTEXT, 256, 128, 1 << 21, "fitted", 0.92, preset, True, "uniform", False)
     runtime = Runtime(spec, Quick(), size, Limits(CONTEXT, 256, sequences, sequences), config, preset)
     texts = [draw.choices(range(40), k=CONTEXT) for _ in range(3)]
     sessions = [runtime.session() for _ in range(sequences)]

@@ -53,7 +53,7 @@ def test_a_preempted_request_waits_in_front_without_pages() -> None:
     compute(requests[2], 40)
     queues.preempt(2, NO_CUTS)
     assert numbers(state(queues)) == ([0, 1], [2, 3, 4])
-    assert requests[2].sequence.pages.held() == 0 and state(queues).waiting[0].pages_to_known == (PageCount(2, 0),)
+    assert requests[2].sequence.pages.held() == 0 and state(queues).waiting[0].to_known == {PAGE.key: 4}
 
 
 def test_the_last_one_that_ran_runs_alone_until_it_ends() -> None:

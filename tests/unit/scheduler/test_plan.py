@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.contract import SEAL_TOKENS
-from edge.pages.geometry import ExtentKind, GroupPages, PageCount, PageKind, pages_for
+from edge.pages.geometry import ExtentKind, GroupPages, PageKind, pages_for
+from edge.pages.moves import Sealing
 from edge.pages.room import Room
 from edge.scheduler.plan import plan
-from edge.scheduler.state import Evict, GiveUp, Nothing, Preempt, RequestState, State, StepLimits, StepPlan
+from edge.scheduler.state import Demote, Evict, GiveUp, Nothing, Preempt, RequestState, State, StepLimits, StepPlan
 
 PAGE = PageKind(ExtentKind("fp16", 1024), ExtentKind("fp16", 1024))
 SEALED = PageKind(ExtentKind("int4", 1024), ExtentKind("int4", 1024))
@@ -20,8 +23,13 @@ LIMITS = StepLimits(max_step_tokens=256, max_sequences=4, chunk_tokens=128)
 def request(
     number: int, known: int, done: int = 0, cuts: tuple[int, ...] = (), to_seal: int = 0, reusable: int = 0
 ) -> RequestState:
-    to_known = PageCount(pages_for(known) - pages_for(done), to_seal)
-    return RequestState(number, 100 + number, known, done, cuts, (to_known,), (to_seal,), (reusable,))
+    to_known = taken(pages_for(known) - pages_for(done), to_seal)
+    return RequestState(number, 100 + number, known, done, cuts, to_known, Sealing(taken(0, to_seal), (reusable,)))
+
+
+def taken(opened: int, sealed: int) -> Counter[ExtentKind]:
+    """Extents of so many pages: K and V are of one kind here."""
+    return +Counter({PAGE.key: 2 * opened, SEALED.key: 2 * sealed})
 
 
 def state(
@@ -31,8 +39,9 @@ def state(
     idle: tuple[int, ...] = (),
     alone: bool = False,
     can_evict: bool = False,
+    can_demote: bool = False,
 ) -> State:
-    return State(running, waiting, idle, Room(2048, free_pages, {}, (), (GROUP,)), alone, can_evict)
+    return State(running, waiting, idle, Room(2048, free_pages, {}, (), (GROUP,)), alone, can_evict, can_demote)
 
 
 def planned(of: State, limits: StepLimits = LIMITS) -> StepPlan:
@@ -78,20 +87,20 @@ def test_nobody_overtakes_a_request_that_does_not_fit() -> None:
 
 def test_admission_counts_what_running_prompts_will_still_take() -> None:
     step = planned(state(running=(request(1, 256, 0),), waiting=(request(2, 64),), free_pages=9))
-    assert step.admitted == () and step.pages == (PageCount(4, 0),)
+    assert step.admitted == () and step.extents == taken(4, 0)
     assert planned(state(running=(request(1, 256, 0),), waiting=(request(2, 64),), free_pages=10)).admitted == (2,)
 
 
 def test_what_a_step_seals_needs_room_beside_what_it_adds() -> None:
     sealing = request(1, 300, 256, to_seal=4)
-    assert planned(state(running=(sealing,), free_pages=6)).pages == (PageCount(2, 4),)
+    assert planned(state(running=(sealing,), free_pages=6)).extents == taken(2, 4)
     assert plan(state(running=(sealing,), free_pages=5), LIMITS) == Preempt(1)
     # Of four places that are left two are taken by the pages that the step adds.
     left = request(1, 300, 256, to_seal=4, reusable=4)
-    assert planned(state(running=(left,), free_pages=4)).pages == (PageCount(0, 4),)
+    assert planned(state(running=(left,), free_pages=4)).extents == taken(0, 4)
     decode = request(1, 257, 256, to_seal=4)
     both = state(running=(decode, request(2, 257, 256, to_seal=4)), free_pages=10)
-    assert planned(both).pages == (PageCount(2, 8),)
+    assert planned(both).extents == taken(2, 8)
     assert spans(planned(state(running=both.running, free_pages=9))) == [(1, 256, 257)]
 
 
@@ -141,6 +150,30 @@ def test_a_request_that_must_run_alone_gets_no_company() -> None:
     assert planned(state(running=(request(1, 64, 63),), waiting=(request(2, 64),), alone=True)).admitted == ()
 
 
+def test_pages_are_demoted_behind_idle_ones_and_before_anybody_waits_or_is_preempted() -> None:
+    two = (request(1, 20, 19), request(2, 33, 32))
+    assert plan(state(running=two, free_pages=0, idle=(7,), can_demote=True), LIMITS) == GiveUp(7)
+    assert plan(state(running=two, free_pages=0, can_demote=True), LIMITS) == Demote()
+    assert spans(planned(state(running=two, free_pages=0))) == [(1, 19, 20)]
+    assert plan(state(running=(request(1, 33, 32),), free_pages=0, can_demote=True), LIMITS) == Demote()
+
+
+def test_a_slab_stays_free_while_pages_can_be_demoted() -> None:
+    one = (request(1, 33, 32),)
+    assert plan(state(running=one, free_pages=1, can_demote=True), LIMITS) == Demote()
+    assert planned(state(running=one, free_pages=2, can_demote=True)).extents == taken(1, 0)
+    assert planned(state(running=one, free_pages=1)).extents == taken(1, 0)
+    inside = planned(state(running=(request(1, 20, 19),), free_pages=0, can_demote=True))
+    assert spans(inside) == [(1, 19, 20)], "a step that takes no page needs none to spare"
+
+
+def test_a_request_that_fits_by_demotion_alone_starts_alone_and_none_beside_others() -> None:
+    long = (request(2, 640), request(3, 10))
+    assert planned(state(waiting=long, free_pages=10, can_demote=True)).admitted == (2,)
+    step = planned(state(running=(request(1, 20, 19),), waiting=long, free_pages=10, can_demote=True))
+    assert step.admitted == ()
+
+
 @given(
     sizes=st.lists(st.tuples(st.integers(1, 700), st.integers(0, 699)), min_size=1, max_size=8),
     running=st.integers(0, 4),
@@ -155,7 +188,7 @@ def test_every_plan_keeps_the_limits(
     limits = StepLimits(step_tokens, 4, chunk)
     waiting = tuple(request(each.request, each.known) for each in requests[running:])
     of = state(tuple(requests[:running]), waiting, free_pages)
-    if not running and not of.room.holds(waiting[0].pages_to_known):
+    if not running and not of.room.holds(waiting[0].to_known):
         return  # refused on arrival
     decision = plan(of, limits)
     if isinstance(decision, Preempt):
@@ -164,7 +197,7 @@ def test_every_plan_keeps_the_limits(
     assert isinstance(decision, StepPlan) and decision.chunks
     assert sum(c.end - c.start for c in decision.chunks) <= step_tokens
     assert len({c.request for c in decision.chunks}) == len(decision.chunks) <= 4
-    assert of.room.holds(decision.pages)
+    assert of.room.holds(decision.extents)
     by_number = {each.request: each for each in of.running + of.waiting}
     for c in decision.chunks:
         assert c.start == by_number[c.request].done < c.end <= by_number[c.request].known

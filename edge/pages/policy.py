@@ -1,0 +1,48 @@
+"""At which level a page is sealed, and which pages give way when the pool is full. Owns: the policies. Needs: zones. Never:
+pools, text."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edge.anchors.zones import ANCHOR, BACKGROUND, RECENT, SECTION, SINK, ZONES
+from edge.errors import RequestError
+from edge.policies import RAISED_SHARES, PolicyName
+
+# Zones whose pages are demoted when the pool is full, in this order; those of the others never.
+DEMOTED_ZONES = (BACKGROUND, SECTION)
+
+
+def read_zones(zones: bytes) -> np.ndarray:
+    """uint8 [pages] of a byte a page. RequestError where one is no zone."""
+    row = np.frombuffer(zones, np.uint8)
+    if len(row) and row.max() >= len(ZONES):
+        known = f"Zones are 0 to {len(ZONES) - 1}: {', '.join(ZONES)}"
+        raise RequestError(f"page {int(row.argmax())} has the zone {row.max()}. {known}")
+    return row
+
+
+def kept_pages(zones: np.ndarray) -> int:
+    """Pages of a sequence that are never demoted."""
+    return int((~np.isin(zones, DEMOTED_ZONES)).sum())
+
+
+def seal_levels(policy: PolicyName, zones: np.ndarray, base: int) -> np.ndarray:
+    """uint8 [pages]: the level at which each page is sealed, `base` being the preset's. `zones` is uint8 [pages].
+
+    uniform  the preset's
+    anchors  pages in the zone `anchor` one level up, evenly chosen where they are more than the share allows
+    random   a control: as many pages one level up as with `anchors`, wherever they lie. Equal zones give equal pages
+    """
+    levels = np.full(len(zones), base, np.uint8)
+    anchors = np.flatnonzero(zones == ANCHOR)
+    count = min(len(anchors), int(RAISED_SHARES[policy] * len(zones)))
+    if not count or not base:  # nothing is above fp16
+        return levels
+    if policy == "anchors":
+        raised = anchors[np.arange(count) * len(anchors) // count]
+    else:
+        sealed = np.flatnonzero((zones != SINK) & (zones != RECENT))
+        raised = np.random.default_rng(len(zones)).permutation(sealed)[:count]
+    levels[raised] = base - 1
+    return levels
