@@ -73,23 +73,24 @@ class Runtime:
         self.preset = preset
         self.policy = policy
         self._groups = kv_groups(spec, KvChoice(preset, policy=policy, lowest=lowest))
-        self._pool = Pool(pool_size, fills_ends=not config.prefix_cache)
-        self.prefix_cache = PrefixCache(self._pool, config.prefix_cache)
         chunk = min(config.chunk_tokens, limits.max_step_tokens)
-        self._step_limits = StepLimits(limits.max_step_tokens, limits.max_sequences, chunk)
         self._mapped = mapped or MappedPrefixes()
+        most = own_tokens(limits.max_context, self._mapped.least_tokens)
+        needed = bytes_needed(self._groups, pool_size, most, limits.max_sequences, chunk)
+        # A pool that holds all that may be asked of it needs no slab to spare.
+        self._may_demote = needed > pool_size.pool_bytes and any(group.demotes for group in self._groups)
+        # Where pages are demoted, the new form finds place in the ends of slabs, and copies empty slabs for other sizes.
+        self._pool = Pool(pool_size, fills_ends=self._may_demote or not config.prefix_cache)
+        self.prefix_cache = PrefixCache(self._pool, config.prefix_cache)
         self._mapped.pin(spec, self._pool, self.prefix_cache)
+        self._step_limits = StepLimits(limits.max_step_tokens, limits.max_sequences, chunk)
         self._queues = Queues(self._step_limits)
         self._steady: Steady | None = None  # the next step, where it is like the last
         self._events: list[TokenEvent] = []  # since the last step
         self._inboxes: dict[int, deque[TokenEvent]] = {}  # by request, of those that `events` serves
         self._numbers = 0
-        most = own_tokens(limits.max_context, self._mapped.least_tokens)
-        needed = bytes_needed(self._groups, pool_size, most, limits.max_sequences, chunk)
         watch = PoolWatch(pool_size.pool_bytes, needed, config.pool_warn_share)
         self._counts = StepCounts()
-        # A pool that holds all that may be asked of it needs no slab to spare.
-        self._may_demote = needed > pool_size.pool_bytes and any(group.demotes for group in self._groups)
         # Fp16 pages have no bounds to choose by: where the configuration has a budget for sealed ones, all are read.
         self._read_budget = parse_read_budget(config.read_budget) if PRESETS[preset].seals else ReadAll()
         cache, counts = self.prefix_cache, self._counts

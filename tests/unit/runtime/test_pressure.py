@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,18 +13,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from stand_in import VOCABULARY, Bench, make_bench
+from stand_in import VOCABULARY, Bench, StandIn, make_bench, make_spec
 
-from edge.anchors.zones import ANCHOR, BACKGROUND, SECTION
+from edge.anchors.zones import ANCHOR, BACKGROUND, SECTION, SINK
+from edge.config import InferenceConfig
 from edge.errors import BudgetError, ExecutorError, RequestError
 from edge.executors.base import StepInput, StepOutput
+from edge.kv_budget import KvChoice, kv_pool
+from edge.manifest import Limits
 from edge.presets import PresetName
 from edge.request import Request
+from edge.runtime import Runtime
 from edge.sampling import SamplingParams
 from edge.session import Session
 
 BenchOf = Callable[..., Any]  # stand_in.make_bench
 GREEDY = SamplingParams()
+LICENCE = (19, 11, 11, 6, 2, 1, 10, 32, 18, 6, 1, 6, 23, 2, 1, 2)  # pages of its sections, behind three round the heading
 CONTEXT = 1664  # tokens; at less the pages that are never sealed are most of all
 
 
@@ -92,6 +98,23 @@ def test_pages_around_anchors_are_never_demoted_and_sections_after_the_backgroun
 def test_too_many_pages_that_may_not_be_demoted_are_refused(bench_of: BenchOf) -> None:
     with pytest.raises(BudgetError, match="with all demoted that may be"):
         small(bench_of).runtime.submit(prompt(1580), GREEDY, 60, zones=bytes([ANCHOR] * 48))
+
+
+@pytest.mark.parametrize("cuts", [(), (40,), (300, 1000, 2000, 3000)])
+def test_a_promise_is_held_beside_the_prefix_cache_on_a_shape_of_many_layers(cuts: tuple[int, ...]) -> None:
+    spec, config = replace(make_spec((0,) * 30, head_dim=64), num_heads=9, num_kv_heads=3), InferenceConfig.load()
+    assert config.prefix_cache
+    size = kv_pool(spec, KvChoice("safe", 60_000_000, lowest="tight"), 8192, 1, config)
+    limits = Limits(8192, 256, 1, 1)
+    executor = StandIn(spec, (), np.empty(0, np.uint8), limits)
+    runtime = blind(Bench(Runtime(spec, executor, size, limits, config, "safe", lowest="tight"), executor, (0,) * 30)).runtime
+    zones = bytearray([SINK, *(zone for sections in LICENCE for zone in [ANCHOR] * 3 + [SECTION] * sections)])
+    zones[116] = BACKGROUND  # a page of a size that no other has
+    request = runtime.submit(prompt(6379), SamplingParams(), 4, cuts=cuts, zones=bytes(zones))
+    while runtime.has_work:
+        runtime.step()
+        runtime.check()
+    assert request.finish_reason == "length" and runtime.stats.pages_demoted > 0
 
 
 def test_what_is_no_zone_is_refused(bench_of: BenchOf) -> None:
