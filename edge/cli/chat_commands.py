@@ -29,6 +29,7 @@ HELP = (
     ("Ctrl-C", "stops an answer"),
 )
 LARGEST_FILE = 64_000_000  # bytes of a saved conversation
+_LONGEST_SHOWN = 200  # characters of a system message
 SAVED_ROLES = ("system", "user", "assistant")
 
 
@@ -103,6 +104,10 @@ def _set(conversation: Conversation, argument: str) -> str:
     setting = SETTINGS[name]
     if not value and name != "system":
         raise RequestError(f"/set {name} needs a value: {setting.meaning}")
+    if name == "system" and conversation.prefix_name is not None:
+        raise RequestError(
+            f"the prefix {conversation.prefix_name} holds the system message. For another start without --prefix"
+        )
     try:
         conversation.settings = setting.write(conversation.settings, value.strip())
     except ValueError as error:
@@ -113,7 +118,8 @@ def _set(conversation: Conversation, argument: str) -> str:
 def _show(conversation: Conversation, argument: str) -> str:
     turns = sum(message["role"] == "user" for message in conversation.messages)
     used = f"{conversation.used_tokens():,} of {conversation.context:,} tokens, {turns} turns"
-    return f"{_settings_table(conversation)}\n\ncontext  {used}" + kv_lines(conversation.kv_bytes())
+    prefix = "" if conversation.prefix_name is None else f"prefix   {conversation.prefix_name}\n"
+    return f"{_settings_table(conversation)}\n\n{prefix}context  {used}" + kv_lines(conversation.kv_bytes())
 
 
 def _settings_table(conversation: Conversation) -> str:
@@ -122,7 +128,8 @@ def _settings_table(conversation: Conversation) -> str:
 
 def _shown(value: object) -> str:
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False) if value else "the template's own"
+        more = "" if len(value) <= _LONGEST_SHOWN else f"... ({len(value):,} characters)"
+        return json.dumps(value[:_LONGEST_SHOWN], ensure_ascii=False) + more if value else "the template's own"
     return str(value) if isinstance(value, int | float) else "random"
 
 
@@ -168,6 +175,9 @@ def _load(conversation: Conversation, argument: str) -> str:
     if not isinstance(saved, dict) or not isinstance(saved.get("messages"), list) or not isinstance(saved.get("system"), str):
         raise RequestError(f"{path}: has no messages and system. Give a file that /save wrote")
     messages = [_message(path, place, message) for place, message in enumerate(saved["messages"])]
+    if conversation.prefix_name is not None and saved["system"] != conversation.settings.system:
+        fact = f"has another system message than the prefix {conversation.prefix_name}"
+        raise RequestError(f"{path}: {fact}. Load it in a chat without --prefix")
     conversation.settings = replace(conversation.settings, system=saved["system"])
     conversation.replace_messages(messages)
     return f"{len(messages)} messages loaded from {path}"

@@ -118,6 +118,11 @@ class Conversation:
         self._earlier: list[Computed] = []  # as it was in front of each turn that was said here
         self._zones: tuple[str, bytes] = ("", b"")  # of the document: what stands up to its end, and the pages of that
 
+    @property
+    def prefix_name(self) -> str | None:
+        """Of the baked prefix that each first message stands behind."""
+        return None if self._prefix is None else self._prefix.name
+
     def check_length(self, text_bytes: int) -> None:
         """RequestError where a text of so many bytes fits in no chat of this context, however it is cut into tokens."""
         self._tokenizer.check_length(text_bytes, self.context)

@@ -224,7 +224,10 @@ def test_a_template_that_writes_it_otherwise_is_refused(own: Path, edge: Edge, t
     words = ("--prefix", "manual", "--chat-template-file", template)
     assert "writes a chat otherwise" in edge.refuse("run", own, "What?", *words)
     assert "this chat does not begin with the prefix manual" in edge.refuse("chat", own, *words, feed=QUESTION)
-    assert "does not begin" in edge.refuse("chat", own, "--prefix", "manual", feed=b"/set system Be brief.\n" + QUESTION)
+    refused = edge.refuse("chat", own, "--prefix", "manual", feed=b"/set system Be brief.\n" + QUESTION)
+    assert refused.endswith("the prefix manual holds the system message. For another start without --prefix")
+    shown = edge.run("chat", own, "--prefix", "manual", feed=b"/show\n")
+    assert "\nprefix   manual\ncontext  " in shown.stderr
 
 
 def test_a_read_only_package_is_used_and_not_written_to(own: Path, manual: Path, edge: Edge) -> None:

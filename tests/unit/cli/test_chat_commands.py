@@ -27,6 +27,8 @@ def test_each_setting_is_read_back_as_it_was_set(conversation: Conversation) -> 
     for line in ("temperature 0.7", "top-k 40", "top-p 0.9", "min-p 0.05", "repeat-penalty 1.1", "seed 7", "max-tokens 12"):
         name, value = line.split()
         assert run_command(f"/set {line}", conversation) == f"{name} = {value}"
+    run_command(f"/set system {'long ' * 100}", conversation)
+    assert '"... (499 characters)' in run_command("/show", conversation)
     run_command("/set system You are  brief.", conversation)
     sampling, settings = conversation.settings.sampling, conversation.settings
     assert (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p) == (0.7, 40, 0.9, 0.05)
