@@ -18,7 +18,7 @@ LEAST_TIMES = 4  # a text is read whole where it has fewer times the budget
 PROBE_EVERY = 64  # tokens
 MOST_OMITTED = 0.02  # of the softmax: mean over layers, heads, and the last probes of this budget
 PROBES_JUDGED = 4  # at most; older ones tell of another part of the answer
-FAR_OMITTED = 3 * MOST_OMITTED  # in one probe, whatever those before it were
+FAR_TIMES = 3  # MOST_OMITTED in one probe, whatever those before it were
 _BLOCK_PAGES = SEAL_TOKENS // PAGE_TOKENS
 
 
@@ -103,6 +103,6 @@ class Reading:
         if read_pages > 0:
             return replace(self, since_probe=self.since_probe + 1)
         judged = (*self.omitted, omitted)[-PROBES_JUDGED:]
-        if omitted > FAR_OMITTED or sum(judged) > MOST_OMITTED * len(judged):
+        if omitted > FAR_TIMES * MOST_OMITTED or sum(judged) > MOST_OMITTED * len(judged):
             return Reading(self.budget, self.doublings + 1)  # and the next token probes that
         return replace(self, omitted=judged, since_probe=1)
