@@ -170,12 +170,11 @@ def check_kv_budget(
 
 
 def answer_cut(
-    spec: ModelSpec, kv: KvChoice, prompt_tokens: int, max_tokens: int, config: InferenceConfig, limit: int
+    spec: ModelSpec, kv: KvChoice, prompt_tokens: int, max_tokens: int, held: int, config: InferenceConfig, limit: int
 ) -> str | None:
-    """What to say where the budget holds the prompt, and less than all of its answer; None where it holds both. `limit` is the
-    largest context of the engine."""
+    """What to say where the budget holds the prompt, and less than all of its answer; None where it holds both. `held` is the
+    context that it holds (`most_in_budget`), `limit` the largest of the engine."""
     wanted = min(prompt_tokens + max_tokens - 1, limit)  # the last token of an answer is never computed
-    held = most_in_budget(spec, kv, limit, config)
     if held >= wanted:
         return None
     assert kv.budget_bytes is not None, "without a budget all fits"

@@ -158,7 +158,8 @@ def read_header(file: BinaryIO, place: str) -> BakedHeader:
 
 
 # How a prefix that is no good is replaced.
-BAKE_AGAIN = "Bake it again: edge bake PACKAGE --name NAME --file FILE --force"
+BAKE_COMMAND = "edge bake PACKAGE --name NAME --file FILE --force"
+BAKE_AGAIN = f"Bake it again: {BAKE_COMMAND}"
 _AGAIN = f". {BAKE_AGAIN}"
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edge.cli.document import read_document
+from edge.cli.document import QUESTION_TOKENS, read_document
 from edge.cli.options import (
     budget_option,
     isa_option,
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from edge.baked.prefix import BakedPrefix
     from edge.package import Package
     from edge.presets import PresetName
-
-_QUESTION_TOKENS = 64  # for which there must be room behind a prefix, the first of its answer counted
 
 
 @click.command(name="bake")
@@ -135,10 +133,7 @@ def _bake(
     check_length = partial(tokenizer.check_length, max_context=package.manifest.limits.max_context)
     system = _system(system, system_file, check_length)
     document = "" if file is None else read_document(file, check_length)
-    if template_file is None:
-        template = ChatTemplate.open(package.path / "tokenizer", tokenizer)
-    else:
-        template = ChatTemplate.read(template_file, tokenizer)
+    template = ChatTemplate.open(package.path / "tokenizer", tokenizer, template_file)
     opening = find_opening(tokenizer, template, system, document)
     planned = plan_cuts(opening, cuts)
     texts = (("--system", system if system_file is None else ""), ("--system-file", system_file), ("--file", file))
@@ -149,8 +144,8 @@ def _bake(
             "less than a page of 32. Bake a longer text; if it is long, the chat template puts it behind the question"
         )
     tokens, limit = len(opening.token_ids), package.manifest.limits.max_context
-    if tokens + _QUESTION_TOKENS > limit:
-        needed = f"which with a question needs a context of {tokens + _QUESTION_TOKENS:,}; the engine takes {limit:,}"
+    if tokens + QUESTION_TOKENS > limit:
+        needed = f"which with a question needs a context of {tokens + QUESTION_TOKENS:,}; the engine takes {limit:,}"
         raise RequestError(f"{what}: {tokens:,} tokens, {needed}. Shorten it")
     plan = package_plan(package, kv, context=tokens + 1, threads=threads)
     with (

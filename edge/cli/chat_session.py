@@ -65,10 +65,7 @@ def run_chat(package_path: Path, options: ChatOptions) -> None:
     kv = choose_kv(package, options.kv_preset, options.kv_budget, options.kv_policy, prefix)
     check_runs_here(package, kv.preset)
     tokenizer = package.open_tokenizer()
-    if options.template_file is None:
-        template = ChatTemplate.open(package.path / "tokenizer", tokenizer)
-    else:
-        template = ChatTemplate.read(options.template_file, tokenizer)
+    template = ChatTemplate.open(package.path / "tokenizer", tokenizer, options.template_file)
     settings, context = options.settings, options.context
     if prefix is not None:
         settings = replace(settings, system=prefix_system(prefix, settings.system or None), document=prefix.header.document)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from edge.text.tokenizer import Tokenizer
 
 _BLOCK = 1 << 20  # bytes read at once
-_QUESTION_TOKENS = 64  # for which there must be room behind the file, the first of its answer counted
+QUESTION_TOKENS = 64  # for which there must be room behind the file, the first of its answer counted
 _TALK_TOKENS = 512  # of questions beside the answer, where we choose the context
 
 
@@ -93,7 +93,7 @@ def context_for(
     from edge.kv_budget import longest_in_budget
     from edge.pages.policy import kept_pages, read_zones
 
-    needed, limit = tokens + _QUESTION_TOKENS, package.manifest.limits.max_context
+    needed, limit = tokens + QUESTION_TOKENS, package.manifest.limits.max_context
     if needed > (most := limit if asked is None else asked):
         where = "the engine takes" if asked is None else "--ctx-size is"
         longer = f"Give --ctx-size {min(limit, tokens + _TALK_TOKENS + answer_tokens)}, or leave it out"

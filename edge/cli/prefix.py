@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from edge.baked.header import BAKE_COMMAND
 from edge.cli.conversation import ChatPrefix, Computed
 from edge.errors import RequestError
 
@@ -34,7 +35,7 @@ def prefix_ids(prefix: BakedPrefix, tokenizer: Tokenizer, chat: RenderedChat) ->
     if not chat.text.startswith(text) or len(chat.text) == len(text):
         raise RequestError(
             f"--prefix {prefix.path.stem}: this chat template writes a chat otherwise than when it was baked. Use it as "
-            "it was, or bake it again: edge bake PACKAGE --name NAME --file FILE --force"
+            f"it was, or bake it again: {BAKE_COMMAND}"
         )
     return [*prefix.token_ids, *tokenizer.encode_chat(chat, start=len(text))]
 

@@ -148,7 +148,7 @@ def command(
     if context is None:  # one question: as much as it can need, rather than the room of a conversation
         held = check_prompt_budget(package, kv, f"the prompt of {len(ids):,} tokens", len(ids))
         context = min(len(ids) + max_tokens, held)
-        if (cut := answer_cut(package.spec, kv, len(ids), max_tokens, InferenceConfig.load(), longest)) is not None:
+        if (cut := answer_cut(package.spec, kv, len(ids), max_tokens, held, InferenceConfig.load(), longest)) is not None:
             click.echo(f"edge: {cut}", err=True)
     plan = package_plan(
         package,
@@ -235,10 +235,7 @@ def _ids_behind(
     from edge.text.opening import opening_messages
     from edge.text.template import ChatTemplate, render_chat
 
-    if template_file is not None:
-        template = ChatTemplate.read(template_file, tokenizer)
-    else:
-        template = ChatTemplate.open(package.path / "tokenizer", tokenizer)
+    template = ChatTemplate.open(package.path / "tokenizer", tokenizer, template_file)
     messages = opening_messages(prefix_system(prefix, system), prefix.header.document, prompt)
     return prefix_ids(prefix, tokenizer, render_chat(template, messages))
 

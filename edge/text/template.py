@@ -43,9 +43,10 @@ class ChatTemplate:
         self._tokens = {name: "" if token_id is None else tokenizer.token_text(token_id) for name, token_id in named.items()}
 
     @classmethod
-    def open(cls, folder: Path, tokenizer: Tokenizer) -> ChatTemplate:
-        """The template of a package's tokenizer folder. RequestError for a base model, which has none."""
-        template = cls.find(folder, tokenizer)
+    def open(cls, folder: Path, tokenizer: Tokenizer, instead: Path | None = None) -> ChatTemplate:
+        """The template of a package's tokenizer folder, or of the file `instead`. RequestError for a base model, which has
+        none."""
+        template = cls.find(folder, tokenizer) if instead is None else cls.read(instead, tokenizer)
         if template is None:
             raise RequestError(f"{folder}: a base model: no chat template; use edge run, which completes text")
         return template
