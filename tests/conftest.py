@@ -130,11 +130,14 @@ def _built(
 _SLOW_FIXTURES = ("gemma3_a10_build", "smollm2_a10_build", "smollm2_wide_a10_build", "gemma3_package", "smollm2_package")
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in this hook, too
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Who asks for a real model is marked `real`, so that `-m "not real"` needs no network; who asks for what only the
     build extra can make is marked `build`. Processes side by side (pytest-xdist) share files, and what is slow to make."""
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):  # and those that a parameter names
+            fixtures |= {value for value in item.callspec.params.values() if isinstance(value, str)}
         if {"smollm2_gguf", "gemma3_gguf"} & fixtures:
             item.add_marker(pytest.mark.real)
         if {"tiny_gguf", "smollm2_package", "gemma3_package", "rtx"} & fixtures:
