@@ -3,6 +3,9 @@
 # shellcheck source=tests/aarch64.sh
 . tests/aarch64.sh
 
+# Unit tests of arithmetic and plain loops, which run on the oldest Python and on the first: the others cannot differ in them.
+PURE="anchors calibration kv_eval pages planner runtime scheduler"
+
 passed=0 failed=0 skipped=0
 arm_package=no # whether the emulated Python has the wheel
 
@@ -75,11 +78,14 @@ PYTHON
   passed=$((passed + good)) failed=$((failed + bad)) skipped=$((skipped + left))
 }
 
-# C++ tests in build folder $1; further words to cmake.
+# The build folder $1 of an extension, where it has the kernels; nothing otherwise.
+kernels_in() { [ ! -f "$1/libedge_core.a" ] || (cd "$1" && pwd); }
+
+# C++ tests in build folder $1, with the kernels of build folder $2 ("": its own); further words to cmake.
 native_tests() {
-  local folder=$1
-  shift
-  cmake -S engines/native -B "$folder" -DCMAKE_BUILD_TYPE=Release "$@" &&
+  local folder=$1 kernels=$2
+  shift 2
+  cmake -S engines/native -B "$folder" -DCMAKE_BUILD_TYPE=Release "-DEDGE_CORE_FROM=$kernels" "$@" &&
     cmake --build "$folder" --parallel "$(nproc)" &&
     ctest --test-dir "$folder" --output-on-failure
 }
@@ -111,7 +117,7 @@ install_tools() {
 }
 
 test_all() {
-  local version other sources package pins
+  local version other sources package pins kernels arm_kernels="" name pure=()
   choose_python
   need_build_python "The test suite"
   for version in "" $PYTHONS; do need_ours ".venv-test${version:+-$version}"; done # before any test is run
@@ -133,18 +139,21 @@ test_all() {
   check_with "shellcheck" shellcheck shellcheck shellcheck --external-sources --check-sourced install.sh .ci/run
 
   say "C++ tests"
-  check "C++ tests on $(uname -m)" native_tests build/native
+  kernels=$(kernels_in "$(echo "build/cp${python_version/./}-"*)")
+  check "C++ tests on $(uname -m)" native_tests build/native-linked "$kernels"
   check "plans and steps under sanitizers" sanitized_plans
   if [ "$(uname -m)" != aarch64 ]; then
+    say "The wheel for aarch64, and C++ tests of its kernels"
+    test_wheel
+    [ "$arm_package" = no ] || arm_kernels=$(kernels_in "$(echo build/wheel-*-aarch64)")
     if ! command -v qemu-aarch64 >/dev/null; then
       skip "C++ tests on aarch64" "the system package qemu-user (./install.sh test --system installs it)"
     else
       check_with "C++ tests on aarch64 (qemu)" aarch64-linux-gnu-g++ g++-aarch64-linux-gnu \
-        native_tests build/native-aarch64 "-DCMAKE_TOOLCHAIN_FILE=$(pwd)/engines/native/aarch64.cmake" \
+        native_tests build/native-aarch64-linked "$arm_kernels" \
+        "-DCMAKE_TOOLCHAIN_FILE=$(pwd)/engines/native/aarch64.cmake" \
         "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64;-L;/usr/aarch64-linux-gnu"
     fi
-    say "The wheel for aarch64"
-    test_wheel
   fi
 
   say "Tests on Python $python_version"
@@ -168,9 +177,13 @@ test_all() {
     make_venv ".venv-test-$version" "$other"
     pins=()
     [ "$version" != 3.10 ] || pins=("${BOARD_PINS[@]}") # as on JetPack 6
-    pip_install ".venv-test-$version" ".[test]" "${pins[@]}"
+    # Folders of their own: those of an installation must not learn to link what was compiled elsewhere.
+    SKBUILD_BUILD_DIR="build/test-{wheel_tag}" SKBUILD_CMAKE_ARGS="-DEDGE_CORE_FROM=$kernels" \
+      pip_install ".venv-test-$version" ".[test]" "${pins[@]}"
+    pure=()
+    if [ "$version" != 3.10 ]; then for name in $PURE; do pure+=("--ignore=tests/unit/$name"); done; fi
     # What install.sh does is the same whichever Python runs its tests, and so is what many examples find.
-    run_pytest ".venv-test-$version" -m "not build" --ignore=tests/unit/install --hypothesis-profile=few "$@"
+    run_pytest ".venv-test-$version" -m "not build" --ignore=tests/unit/install "${pure[@]}" --hypothesis-profile=few "$@"
     [ -z "$package" ] || check "edge verify, edge run on Python $version" use_package ".venv-test-$version" "$package"
   done
 

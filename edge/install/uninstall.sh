@@ -21,7 +21,7 @@ uninstall() {
   done
   { find tests edge engines calibration -name __pycache__ -type d -prune -print0 2>/dev/null || true; } | # no tests in an sdist
     while IFS= read -r -d '' path; do remove "$path"; done
-  for path in build/cp3* build/native* build/wheel* build/headers build/aarch64 build/reports .pytest_cache .mypy_cache .ruff_cache .hypothesis; do
+  for path in build/cp3* build/test-* build/native* build/wheel* build/headers build/aarch64 build/reports .pytest_cache .mypy_cache .ruff_cache .hypothesis; do
     [ ! -e "$path" ] || remove "$path"
   done
   [ ! -d build ] || [ "$dry_run" = yes ] || rmdir --ignore-fail-on-non-empty build

@@ -226,7 +226,7 @@ def test_uninstall_removes_what_was_made_and_keeps_the_rest(machine: FakeMachine
     before = set(machine.checkout.rglob("*"))
     install(machine)
     marked = (".venv-test/.edge-install", ".venv-test-3.12/.edge-install")
-    for name in (*marked, "build/reports", "build/native", "build/cp311-abi3-linux_x86_64", *CACHES):
+    for name in (*marked, "build/reports", "build/native", "build/cp311-abi3-linux_x86_64", "build/test-cp310", *CACHES):
         (machine.checkout / name).mkdir(parents=True)
     (machine.checkout / "edge/__pycache__").mkdir()
     (machine.checkout / ".venv-test-3.12/bin").mkdir()
