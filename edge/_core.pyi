@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 CONTRACT_VERSION: int
+INTERFACE: int
 OP_BYTES: int
 
 def instruction_sets() -> list[str]: ...

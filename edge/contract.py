@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 
+INTERFACE = 1  # of edge._core (edge/_core.pyi): a core that was built with another number is not used
 VERSION = 3  # 2: `bias` of `project`; 3: sealed pages, and page moves between formats
 
 # --- pages ------------------------------------------------------------------------------------------------------
@@ -141,8 +142,8 @@ def extent_bytes(is_value: bool, page_format: str, layers: int, kv_heads: int, h
 def header() -> str:
     """The C++ header that the native code is compiled with."""
     lines = ["// Generated from edge/contract.py. Do not edit.", "#pragma once", "#include <cstdint>", "namespace edge {"]
-    for name in ("VERSION", "PAGE_TOKENS", "SEAL_TOKENS", "BLOCK_TOKENS", "OFFSET_UNIT", "FORMAT_SHIFT", "OFFSET_MASK",
-                 "EMPTY", "PART_ALIGN", "STRIP", "STEP", "ALIGN", "WEIGHT_ALIGN", "NO_TENSOR"):  # fmt: skip
+    for name in ("VERSION", "INTERFACE", "PAGE_TOKENS", "SEAL_TOKENS", "BLOCK_TOKENS", "OFFSET_UNIT", "FORMAT_SHIFT",
+                 "OFFSET_MASK", "EMPTY", "PART_ALIGN", "STRIP", "STEP", "ALIGN", "WEIGHT_ALIGN", "NO_TENSOR"):  # fmt: skip
         lines.append(f"constexpr int32_t {name} = {globals()[name]};")
     enums = {"PageFormat": PAGE_FORMATS, "WeightKind": WEIGHT_KINDS, "OpCode": OPS, "Input": INPUTS, "Activation": ACTIVATIONS}
     for enum, members in enums.items():

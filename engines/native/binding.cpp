@@ -265,6 +265,7 @@ std::vector<std::string> instruction_sets() {
 NB_MODULE(_core, m) {
   m.doc() = "EdgeZero's native core: kernels, page formats, the CPU engine.";
   m.attr("CONTRACT_VERSION") = edge::VERSION;
+  m.attr("INTERFACE") = edge::INTERFACE;
   m.attr("OP_BYTES") = sizeof(edge::Op);
   m.def("instruction_sets", &instruction_sets, "Names of the instruction sets that run here, slowest first.");
   m.def("best_instruction_set", [] { return std::string(edge::find_kernels("auto")->name); });
