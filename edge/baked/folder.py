@@ -63,15 +63,27 @@ def open_baked(package: Path, name: str) -> BakedPrefix:
 
 
 def verify_baked(package: Package, progress: Progress) -> tuple[str, ...]:
-    """Reads every prefix wholly; their names. PackageError names the first that is damaged or of another engine."""
-    prefixes = [open_baked(package.path, name) for name in baked_names(package.path)]
+    """Reads every prefix wholly; their names. PackageError names each that is damaged or of another engine."""
+    names, prefixes, bad = baked_names(package.path), list[BakedPrefix](), list[PackageError]()
+    for name in names:
+        try:
+            prefixes.append(open_baked(package.path, name))
+        except PackageError as error:
+            bad.append(error)
     progress.start("checking baked prefixes", sum(prefix.header.extent_bytes for prefix in prefixes), "bytes")
     for prefix in prefixes:
-        prefix.check_engine(package.manifest, None)
-        prefix.cuts(package.spec)
-        prefix.verify(progress)
+        try:
+            prefix.check_engine(package.manifest, None)
+            prefix.cuts(package.spec)
+            prefix.verify(progress)
+        except PackageError as error:
+            bad.append(error)
+    if len(bad) > 1:
+        raise PackageError(f"{len(bad)} of {len(names)} baked prefixes are bad. {'. '.join(map(str, bad))}")
+    if bad:
+        raise bad[0]
     progress.done()
-    return tuple(prefix.path.stem for prefix in prefixes)
+    return names
 
 
 def remove_baked(package: Path, name: str) -> Path:

@@ -109,8 +109,8 @@ def partial_file(package: Path, name: str, *, replaces: bool) -> Iterator[Binary
     partial = path.with_name(f".{path.name}.partial")
     try:
         is_new = not path.parent.exists()
-        path.parent.mkdir(exist_ok=True)
         try:
+            path.parent.mkdir(exist_ok=True)
             with _locked(partial, path) as file:
                 try:
                     yield file
@@ -122,6 +122,7 @@ def partial_file(package: Path, name: str, *, replaces: bool) -> Iterator[Binary
                     with suppress(FileNotFoundError):  # it has its name by now
                         partial.unlink()
         except BaseException:
+            _remove_abandoned(partial)
             if is_new:
                 with suppress(OSError):  # somebody else's prefix is in it
                     path.parent.rmdir()
@@ -129,6 +130,14 @@ def partial_file(package: Path, name: str, *, replaces: bool) -> Iterator[Binary
     except OSError as error:
         fact = f"{error.filename or path}: cannot be written: {error.strerror or error}"
         raise PackageError(f"{fact}. Check permissions and free space, or copy the package to another place") from error
+
+
+def _remove_abandoned(partial: Path) -> None:
+    """Removes `partial` where nobody holds it: a Ctrl-C right behind its making comes before anything that would remove it."""
+    with suppress(OSError), partial.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if partial.stat().st_ino == os.fstat(file.fileno()).st_ino:
+            partial.unlink()
 
 
 def check_free(package: Path, name: str, replaces: bool) -> None:
