@@ -87,7 +87,7 @@ native_tests() {
   shift 2
   cmake -S engines/native -B "$folder" -DCMAKE_BUILD_TYPE=Release "-DEDGE_CORE_FROM=$kernels" "$@" &&
     cmake --build "$folder" --parallel "$(nproc)" &&
-    ctest --test-dir "$folder" --output-on-failure
+    ctest --test-dir "$folder" --output-on-failure --parallel "$(nproc)"
 }
 
 # Plans and steps that nobody wrote, in a core that ends at the first access outside of an object.
