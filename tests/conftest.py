@@ -137,7 +137,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
         if isinstance(item, pytest.Function) and hasattr(item, "callspec"):  # and those that a parameter names
-            fixtures |= {value for value in item.callspec.params.values() if isinstance(value, str)}
+            named = {value for value in item.callspec.params.values() if isinstance(value, str)}
+            fixtures |= named & {*_SLOW_FIXTURES, "smollm2_gguf", "gemma3_gguf"}
         if {"smollm2_gguf", "gemma3_gguf"} & fixtures:
             item.add_marker(pytest.mark.real)
         if {"tiny_gguf", "smollm2_package", "gemma3_package", "rtx"} & fixtures:
