@@ -93,6 +93,7 @@ class Runtime:
         self._counts = StepCounts()
         # Fp16 pages have no bounds to choose by: where the configuration has a budget for sealed ones, all are read.
         self._read_budget = parse_read_budget(config.read_budget) if PRESETS[preset].seals else ReadAll()
+        self._replays = config.deterministic
         cache, counts = self.prefix_cache, self._counts
         self._choice = StepChoice(
             self._queues, self._pool, self._groups, self._step_limits, cache, counts, executor, self._may_demote
@@ -327,7 +328,7 @@ class Runtime:
 
     def _new_sequence(self, is_kept: bool) -> SequenceTokens:
         pages = SequencePages(self._pool, self._groups, pages_for(self.limits.max_context))
-        return SequenceTokens(self._new_number(), is_kept, pages)
+        return SequenceTokens(self._new_number(), is_kept, pages, replays=self._replays)
 
     def _new_number(self) -> int:
         self._numbers += 1
