@@ -16,7 +16,7 @@ import numpy as np
 
 from edge.baked.mapped import MappedPrefixes
 from edge.config import InferenceConfig
-from edge.errors import EdgeError, ExecutorError, RequestError
+from edge.errors import EdgeError, ExecutorError, PackageError, RequestError
 from edge.events import Events
 from edge.executors.base import Executor, StepOutput
 from edge.interrupts import deferred_interrupts
@@ -299,8 +299,8 @@ class Runtime:
             reason = "stop"
         elif len(request.token_ids) == request.max_tokens or len(known) > self.limits.max_context:
             reason = "length"
-        if reason is not None:
-            self._end(request, reason)
+        if reason is not None and (ended := self._end(request, reason)).error is not None:
+            return ended
         return TokenEvent(request.id, token, reason, logprob(logits, token) if request.sampling.logprobs else None)
 
     def _leave(self, request_id: int) -> None:
@@ -310,8 +310,13 @@ class Runtime:
             self.cancel(request_id)
 
     def _end(self, request: Request, reason: FinishReason, error: EdgeError | None = None) -> TokenEvent:
-        request.finish_reason = reason
         sequence = request.sequence
+        if reason in ("stop", "length"):
+            try:
+                self._mapped.check_read(sequence.token_ids)
+            except PackageError as changed:
+                reason, error = "error", changed
+        request.finish_reason = reason
         self._counts.last_bytes_by_zone = request.kv_bytes = sequence.pages.bytes_by_zone()
         border = cut_border(sequence.pages.length)
         if reason in ("stop", "length") and not self._queues.is_alone and border and sequence.has_read_all(border):
