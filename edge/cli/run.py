@@ -108,7 +108,7 @@ def command(
     threads: int | None,
     isa: str,
     ignore_budget: bool,
-    force: bool,
+    ignore_verdict: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
     """Answer PROMPT with PACKAGE (NAME.edge). `-`, or no PROMPT and a pipe, reads it from standard input.
@@ -131,7 +131,7 @@ def command(
     from edge.package import Package
     from edge.runnable import check_runs_here
 
-    package = Package.open(path, force=force)
+    package = Package.open(path, force=ignore_verdict)
     baked = None if prefix is None else open_baked(package.path, prefix)
     kv = choose_kv(package, kv_preset, kv_budget, kv_policy, baked)
     check_runs_here(package, kv.preset)

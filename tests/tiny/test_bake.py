@@ -123,6 +123,25 @@ def test_a_prefix_is_replaced_only_by_force_and_removed_by_name(own: Path, manua
     assert edge.refuse("bake", own, "--remove", "manual").endswith(f"Bake it: edge bake {own} --name NAME --file FILE")
 
 
+def test_a_damaged_prefix_is_baked_again_without_force(own: Path, manual: Path, edge: Edge) -> None:
+    words, data = ("bake", own, "--name", "manual", "--file", manual, "--kv-preset", "balanced"), prefix_file(own).read_bytes()
+    for broken in (data[:-4096], data[:-5000] + bytes([data[-5000] ^ 1]) + data[-4999:]):  # cut short, another SHA-256
+        damage(prefix_file(own), broken)
+        edge.succeed(*words)
+        assert edge.json("verify", own)["prefixes"] == ["manual"]
+    assert "Replace it with --force" in edge.refuse(*words)
+
+
+def test_force_replaces_a_prefix_and_uses_no_package_whose_verdict_failed(own: Path, manual: Path, edge: Edge) -> None:
+    plain = json.loads((own / "manifest.json").read_text("utf-8"))
+    plain["verdicts"]["tier"] |= {"kl_mean": 0.5, "passed": False}
+    (own / "manifest.json").write_text(json.dumps(plain), encoding="utf-8")
+    words = ("bake", own, "--name", "manual", "--file", manual)
+    assert "use it all the same with --ignore-verdict" in edge.refuse(*words, "--force")
+    assert "Replace it with --force" in edge.refuse(*words, "--ignore-verdict")
+    edge.succeed(*words, "--force", "--ignore-verdict")
+
+
 def test_prefixes_of_a_package_are_checked_by_verify(own: Path, edge: Edge) -> None:
     report = edge.json("verify", own)
     assert report["passed"] and report["prefixes"] == ["manual"]
@@ -223,7 +242,9 @@ def test_a_template_that_writes_it_otherwise_is_refused(own: Path, edge: Edge, t
     template.write_text("{% for message in messages %}[{{ message.content }}]{% endfor %}", encoding="utf-8")
     words = ("--prefix", "manual", "--chat-template-file", template)
     assert "writes a chat otherwise" in edge.refuse("run", own, "What?", *words)
-    assert "this chat does not begin with the prefix manual" in edge.refuse("chat", own, *words, feed=QUESTION)
+    line = edge.refuse("chat", own, *words, feed=QUESTION)
+    assert "this chat does not begin with the prefix manual" in line and "/set" not in line
+    assert line.endswith("bake it again: edge bake PACKAGE --name NAME --file FILE --force")
     refused = edge.refuse("chat", own, "--prefix", "manual", feed=b"/set system Be brief.\n" + QUESTION)
     assert refused.endswith("the prefix manual holds the system message. For another start without --prefix")
     shown = edge.run("chat", own, "--prefix", "manual", feed=b"/show\n")
