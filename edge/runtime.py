@@ -152,7 +152,7 @@ class Runtime:
         page_zones, shared = read_zones(zones), self._mapped.shared_tokens(tokens)
         own = own_tokens(longest, shared)
         kept = kept_pages(page_zones) if self._may_demote else None
-        check_fits(self._groups, self.pool_size, own, self._step_limits.chunk_tokens, kept)
+        check_fits(self._groups, self.pool_size, longest, self._step_limits.chunk_tokens, kept, shared)
         if any(request.sequence is sequence for request in self._queues.active()):
             raise RequestError("this session has a request that has not ended. Wait for it, cancel it, or open another session")
         number = self._new_number()

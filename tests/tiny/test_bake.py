@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -248,7 +249,7 @@ def test_a_template_that_writes_it_otherwise_is_refused(own: Path, edge: Edge, t
     refused = edge.refuse("chat", own, "--prefix", "manual", feed=b"/set system Be brief.\n" + QUESTION)
     assert refused.endswith("the prefix manual holds the system message. For another start without --prefix")
     shown = edge.run("chat", own, "--prefix", "manual", feed=b"/show\n")
-    assert "\nprefix   manual\ncontext  " in shown.stderr
+    assert "\nprefix   manual, in its file\ncontext  " in shown.stderr
 
 
 def test_a_read_only_package_is_used_and_not_written_to(own: Path, manual: Path, edge: Edge) -> None:
@@ -339,7 +340,28 @@ def test_a_plan_has_a_line_for_a_prefix(baked: Path, edge: Edge) -> None:
     assert row["baked"] == prefix_file(baked).stat().st_size and row["preset"] == "balanced"
     assert row["total"] == sum(row[key] for key in ("weights", "pool", "workspace", "baked", "host"))
     assert row["pool"] < edge.json("plan", baked, "--kv-preset", "balanced")["pool"]
-    assert "baked prefixes" in edge.succeed("plan", baked, "--prefix", "manual")
+    text = edge.succeed("plan", baked, "--prefix", "manual")
+    assert "baked prefixes" in text and [line.split()[-1] for line in text.split("KV precision\n")[1].splitlines()[1:]] == [
+        "it",
+        "it",
+        "version",
+        "it",
+    ]
+    rows = {preset["preset"]: preset for preset in row["presets"]}
+    assert [name for name in rows if rows[name]["ready"]] == ["balanced"] and rows["balanced"]["pool"] == row["pool"]
+
+
+def test_a_budget_is_for_what_stands_behind_a_prefix(baked: Path, edge: Edge) -> None:
+    row = edge.json("bake", baked)["prefixes"][0]
+    words = (baked, "--prefix", "manual")
+    for command in (("plan", *words), ("run", *words, "What?")):
+        said = edge.refuse(*command, "--kv-budget", "40kB")
+        needs, holds = re.search(r"needs ([0-9,]+) tokens behind its prefix, --kv-budget .* holds ([0-9,]+) at", said).groups()
+        assert int(needs) < 100 and int(holds) == 0
+    enough = re.search(r"What would hold it: --kv-budget (\d+MB)", said).group(1)
+    done = edge.json("run", *words, "What?", "-n", "4", "--kv-budget", enough)
+    held = sum(sum(formats.values()) for formats in done["kv_bytes_by_zone"].values())
+    assert 0 < held <= done["kv_pool_bytes"] < row["bytes"], "pages of the file are not counted beside those of the pool"
 
 
 def test_two_processes_map_one_file(baked: Path, edge_command: list[str]) -> None:
