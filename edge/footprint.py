@@ -14,6 +14,7 @@ from edge.kv_budget import KvChoice, check_kv_budget, kv_pool, longest_in_budget
 from edge.load import resolve_limits
 from edge.monitors.memory import machine_memory
 from edge.package import PLAN, Package
+from edge.pages.geometry import sealed_bits
 from edge.pages.read_budget import ReadAll, ReadBudget
 from edge.planner import MemoryPlan, MemorySizes, check_budget, plan_memory
 from edge.preset_plan import PresetPlan, preset_plans
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 # What looks for anchors in a text: its modules and the phrases of all languages. Measured: a chat with a document of 11 kB is
 # 9.6 MB larger.
 _ZONES_BYTES = 11_000_000
+
+# What edits lines in a terminal (prompt-toolkit). Measured: a chat there is 11.6 MB larger than the same one in a pipe.
+_TERMINAL_BYTES = 11_600_000
 
 
 def engine_sizes(
@@ -66,10 +70,11 @@ def package_plan(
     with_text: bool = True,
     baked_bytes: int = 0,
     with_zones: bool = False,
+    with_terminal: bool = False,
 ) -> MemoryPlan:
     """The memory table of a load of `package`, with prefixes of so many bytes. None: the configured context (beside a KV budget
-    all that it holds), all processors. `with_zones`: anchors of a text are looked for. RequestError where the engine does not
-    take such a load, BudgetError where the KV budget does not hold it."""
+    all that it holds), all processors. `with_zones`: anchors of a text are looked for; `with_terminal`: lines are edited.
+    RequestError where the engine does not take such a load, BudgetError where the KV budget does not hold it."""
     config = InferenceConfig.load()
     engine = package.manifest.limits
     longest = longest_in_budget(package.spec, kv, sequences, engine.max_context, config)
@@ -80,12 +85,14 @@ def package_plan(
         kv,
         package.manifest.capabilities.presets,
         what="this load",
-        context=limits.max_context,
+        context=max(limits.max_context, kv.prefix_tokens + bool(kv.prefix_tokens)),
         sequences=sequences,
         limit=engine.max_context,
         config=config,
     )
     sizes = _package_sizes(package, kv, limits, config, threads, with_text, baked_bytes, with_zones)
+    if with_terminal:
+        sizes = replace(sizes, host=sizes.host + _TERMINAL_BYTES)
     return plan_memory(sizes, context=limits.max_context, longest_context=longest, available=machine_memory().available)
 
 
@@ -110,15 +117,23 @@ def check_prompt_budget(package: Package, kv: KvChoice, what: str, tokens: int, 
 def package_presets(
     package: Package, memory: MemoryPlan, kv: KvChoice, *, sequences: int = 1, threads: int | None = None
 ) -> tuple[PresetPlan, ...]:
-    """KV memory of each preset, for the load that `memory` plans."""
+    """KV memory of each preset, for the load that `memory` plans. With a prefix those of others are as if it were baked with
+    them: its file then has about as many bytes as its pages have bits."""
     config, engine = InferenceConfig.load(), package.manifest.limits
     limits = resolve_limits(engine, memory.context, sequences, config)
+
+    def sizes(other: KvChoice) -> MemorySizes:
+        bits, baked_bits = (sealed_bits(package.spec, PRESETS[name]) for name in (other.preset, kv.preset))
+        baked_bytes = round(memory.baked * bits / baked_bits)
+        return _package_sizes(package, other, limits, config, threads, with_text=True, baked_bytes=baked_bytes)
+
     return preset_plans(
         package.spec,
-        lambda other: _package_sizes(package, other, limits, config, threads, with_text=True),
+        sizes,
         memory,
-        package.manifest.capabilities.presets,
+        (kv.preset,) if kv.prefix_tokens else package.manifest.capabilities.presets,
         budget_bytes=kv.budget_bytes,
+        prefix_tokens=kv.prefix_tokens,
         sequences=sequences,
         longest_context=engine.max_context,
         config=config,

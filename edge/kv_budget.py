@@ -150,7 +150,7 @@ def check_kv_budget(
     if context <= most:
         return
     assert kv.budget_bytes is not None
-    budget = human_bytes(kv.budget_bytes)
+    budget, shared = human_bytes(kv.budget_bytes), kv.prefix_tokens
     names = [name for name in PRESETS if name in offered]
     smaller = [name for name in names if name not in names[: names.index(kv.preset) + 1]]
     if kv.prefix_tokens:  # what was baked with one preset is not read with another
@@ -162,9 +162,12 @@ def check_kv_budget(
     for name in names:
         needed = budget_for(kv_groups(spec, replace(kv, preset=name)), own, sequences, config) // _WHOLE
         ways.append(f"--kv-budget {needed}MB" + (f" --kv-preset {name}" if name != kv.preset else ""))
+    # The pages of a prefix lie in its file.
+    needs = f"a context of {context:,} tokens" if not shared else f"{context - shared:,} tokens behind its prefix"
+    held_here, pressed = (max(0, tokens - shared) for tokens in (longest, most))
     raise BudgetError(
-        f"{what} needs a context of {context:,} tokens, --kv-budget {budget} holds {longest:,} at the preset {kv.preset}"
-        f"{f', {most:,} with pages demoted' if most > longest else ''}. "
+        f"{what} needs {needs}, --kv-budget {budget} holds {held_here:,} at the preset {kv.preset}"
+        f"{f', {pressed:,} with pages demoted' if pressed > held_here else ''}. "
         f"What would hold it: {', or '.join(ways)}"
     )
 

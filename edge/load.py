@@ -6,7 +6,7 @@ from edge.config import Auto, InferenceConfig
 from edge.errors import BudgetError, RequestError
 from edge.manifest import Limits
 from edge.pages.fit import PoolSize, bytes_needed, pressed_bytes
-from edge.pages.geometry import GroupPages
+from edge.pages.geometry import GroupPages, own_tokens
 from edge.spec import ModelSpec
 from edge.units import human_bytes
 
@@ -29,21 +29,28 @@ def resolve_limits(engine: Limits, context: int | Auto, max_sequences: int, conf
 
 
 def check_fits(
-    groups: tuple[GroupPages, ...], size: PoolSize, tokens: int, chunk_tokens: int, kept_pages: int | None = None
+    groups: tuple[GroupPages, ...],
+    size: PoolSize,
+    tokens: int,
+    chunk_tokens: int,
+    kept_pages: int | None = None,
+    shared: int = 0,
 ) -> None:
-    """BudgetError where one sequence of `tokens` tokens, alone in an empty pool, would not fit, also with its pages demoted but
-    for `kept_pages`; None: none of them is."""
-    needed = bytes_needed(groups, size, tokens, 1, chunk_tokens)
+    """BudgetError where one sequence of `tokens` tokens, the first `shared` in a file, would not fit alone into an empty pool,
+    also with its pages demoted but for `kept_pages`; None: none is."""
+    own = own_tokens(tokens, shared)
+    needed = bytes_needed(groups, size, own, 1, chunk_tokens)
     if needed <= size.pool_bytes:
         return
     pressed = ""
     if kept_pages is not None and any(group.demotes for group in groups):
-        demoted = pressed_bytes(groups, size, tokens, kept_pages, chunk_tokens)
+        demoted = pressed_bytes(groups, size, own, kept_pages, chunk_tokens)
         if demoted <= size.pool_bytes:
             return
         pressed = f", {human_bytes(demoted)} with all demoted that may be"
+    behind = f" behind the {shared} of its prefix" if shared else ""
     raise BudgetError(
-        f"a request of up to {tokens} tokens needs {human_bytes(needed)} of KV pages{pressed}, the pool has "
+        f"a request of up to {tokens - shared} tokens{behind} needs {human_bytes(needed)} of KV pages{pressed}, the pool has "
         f"{human_bytes(size.pool_bytes)}. Ask for fewer tokens, or give the pool more"
     )
 

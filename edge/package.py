@@ -165,12 +165,13 @@ class Package:
         for name, verdict in proofs.items():
             if verdict is None:
                 raise PackageError(
-                    f"{self.path}: has no {name} verdict. Build it again: {self.manifest.build_command}; or use it with --force"
+                    f"{self.path}: has no {name} verdict. Build it again: {self.manifest.build_command}; or use it "
+                    "with --ignore-verdict"
                 )
             if not verdict.passed:
                 raise PackageError(
                     f"{self.path}: the {name} verdict failed ({', '.join(verdict.broken)}). "
-                    f"Build another tier, or use it all the same with --force"
+                    f"Build another tier, or use it all the same with --ignore-verdict"
                 )
 
 

@@ -64,7 +64,7 @@ def check_gate(manifest: Manifest, place: str, preset: str) -> None:
     safer = next_safer(preset, passing_presets(manifest))
     raise RequestError(
         f"{place}: the preset {preset} failed its gate when the package was built ({', '.join(verdict.broken)}). "
-        f"Take the next safer one: --kv-preset {safer}; or this one all the same: --force"
+        f"Take the next safer one: --kv-preset {safer}; or this one all the same: --ignore-verdict"
     )
 
 

@@ -35,15 +35,18 @@ def preset_plans(
     sequences: int,
     longest_context: int,
     config: InferenceConfig,
+    prefix_tokens: int = 0,
 ) -> tuple[PresetPlan, ...]:
     """A row for each preset that pages of this model's heads allow, at the context of `memory`. BudgetError where the budget
     holds not one page, which is fp16 in all of them."""
     rows = []
     for name in presets_for(spec.head_dim):
-        kv = KvChoice(name, budget_bytes)
+        kv = KvChoice(name, budget_bytes, prefix_tokens)
         sizes = sizes_of(kv)
         longest = longest_in_budget(spec, kv, sequences, longest_context, config)
         largest = largest_context(sizes, longest, memory.available)
+        if prefix_tokens and (largest is None or largest <= prefix_tokens):
+            largest = None  # nothing behind the prefix
         bits = sealed_bits(spec, PRESETS[name])
         rows.append(PresetPlan(name, "paged", bits, sizes.pool(memory.context), largest, name in offered))
     return tuple(rows)

@@ -89,7 +89,7 @@ class Queues:
     def give_up(self, owner: int, prefix_cache: PrefixCache) -> None:
         """Frees the pages of an idle session or of a waiting request."""
         if (idle := self._idle.pop(owner, None)) is not None:
-            idle.pages.release()
+            idle.release()
             return
         next(request.sequence for request in self._waiting if request.sequence.owner == owner).give_up(prefix_cache)
 
@@ -133,6 +133,7 @@ class Queues:
             owner=request.sequence.owner,
             known=known,
             done=pages.length,
+            until=request.alike_until(),
             cuts=request.cuts,
             to_known=pages.extents_until(known, self._limits.chunk_tokens),
             sealing=pages.sealing(),

@@ -16,7 +16,7 @@ import numpy as np
 
 from edge.baked.mapped import MappedPrefixes
 from edge.config import InferenceConfig
-from edge.errors import EdgeError, ExecutorError, RequestError
+from edge.errors import EdgeError, ExecutorError, PackageError, RequestError
 from edge.events import Events
 from edge.executors.base import Executor, StepOutput
 from edge.interrupts import deferred_interrupts
@@ -93,6 +93,7 @@ class Runtime:
         self._counts = StepCounts()
         # Fp16 pages have no bounds to choose by: where the configuration has a budget for sealed ones, all are read.
         self._read_budget = parse_read_budget(config.read_budget) if PRESETS[preset].seals else ReadAll()
+        self._replays = config.deterministic
         cache, counts = self.prefix_cache, self._counts
         self._choice = StepChoice(
             self._queues, self._pool, self._groups, self._step_limits, cache, counts, executor, self._may_demote
@@ -151,7 +152,7 @@ class Runtime:
         page_zones, shared = read_zones(zones), self._mapped.shared_tokens(tokens)
         own = own_tokens(longest, shared)
         kept = kept_pages(page_zones) if self._may_demote else None
-        check_fits(self._groups, self.pool_size, own, self._step_limits.chunk_tokens, kept)
+        check_fits(self._groups, self.pool_size, longest, self._step_limits.chunk_tokens, kept, shared)
         if any(request.sequence is sequence for request in self._queues.active()):
             raise RequestError("this session has a request that has not ended. Wait for it, cancel it, or open another session")
         number = self._new_number()
@@ -298,8 +299,8 @@ class Runtime:
             reason = "stop"
         elif len(request.token_ids) == request.max_tokens or len(known) > self.limits.max_context:
             reason = "length"
-        if reason is not None:
-            self._end(request, reason)
+        if reason is not None and (ended := self._end(request, reason)).error is not None:
+            return ended
         return TokenEvent(request.id, token, reason, logprob(logits, token) if request.sampling.logprobs else None)
 
     def _leave(self, request_id: int) -> None:
@@ -309,8 +310,13 @@ class Runtime:
             self.cancel(request_id)
 
     def _end(self, request: Request, reason: FinishReason, error: EdgeError | None = None) -> TokenEvent:
-        request.finish_reason = reason
         sequence = request.sequence
+        if reason in ("stop", "length"):
+            try:
+                self._mapped.check_read(sequence.token_ids)
+            except PackageError as changed:
+                reason, error = "error", changed
+        request.finish_reason = reason
         self._counts.last_bytes_by_zone = request.kv_bytes = sequence.pages.bytes_by_zone()
         border = cut_border(sequence.pages.length)
         if reason in ("stop", "length") and not self._queues.is_alone and border and sequence.has_read_all(border):
@@ -327,7 +333,7 @@ class Runtime:
 
     def _new_sequence(self, is_kept: bool) -> SequenceTokens:
         pages = SequencePages(self._pool, self._groups, pages_for(self.limits.max_context))
-        return SequenceTokens(self._new_number(), is_kept, pages)
+        return SequenceTokens(self._new_number(), is_kept, pages, replays=self._replays)
 
     def _new_number(self) -> int:
         self._numbers += 1

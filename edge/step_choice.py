@@ -98,5 +98,7 @@ class StepChoice:
     def _stuck(self, request: Request) -> Failed:
         """It had the pool for itself, from its first token on."""
         size, done = human_bytes(self.pool.size.pool_bytes), request.sequence.pages.length
-        reason = f"the KV pool of {size} holds no more than {done:,} tokens of this request, with all pages demoted that may be"
+        baked = self.prefix_cache.find_pinned(request.sequence.token_ids, done)
+        tokens = f"{done:,} tokens" if baked is None else f"{done - baked.length:,} tokens, behind its prefix,"
+        reason = f"the KV pool of {size} holds no more than {tokens} of this request, with all pages demoted that may be"
         return Failed((request,), BudgetError(f"{reason}. Ask for fewer tokens, or give the pool more"))

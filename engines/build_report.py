@@ -103,7 +103,7 @@ class BuildReport:
             for name, verdict in presets.items()
         ]
         if failed := [name for name, verdict in presets.items() if not verdict.passed]:
-            lines.append(f"  {', '.join(failed)}: not used without --force; a safer preset is taken by default")
+            lines.append(f"  {', '.join(failed)}: not used without --ignore-verdict; a safer preset is taken by default")
         return lines
 
     def _engine_lines(self, record: EngineRecord) -> list[str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge.baked.prefix import BakedPrefix
 from edge.errors import PackageError, RequestError
+from edge.progress import SilentProgress
 
 if TYPE_CHECKING:
     from edge.package import Package
@@ -60,6 +62,18 @@ def find_baked(package: Path, name: str) -> Path:
 def open_baked(package: Path, name: str) -> BakedPrefix:
     """PackageError where it is not there, or damaged."""
     return BakedPrefix.open(find_baked(package, name))
+
+
+def is_damaged(package: Path, name: str) -> bool:
+    """Whether a prefix of this name is there, can be read, and is no good. Reads it wholly."""
+    path = baked_path(package, name)
+    if not os.access(path, os.R_OK):
+        return False
+    try:
+        BakedPrefix.open(path).verify(SilentProgress())
+    except PackageError:
+        return True
+    return False
 
 
 def verify_baked(package: Package, progress: Progress) -> tuple[str, ...]:

@@ -50,6 +50,12 @@ class MappedPrefixes:
         for prefix in self._prefixes:
             prefix.check_unchanged()
 
+    def check_read(self, token_ids: Sequence[int]) -> None:
+        """The same, where these tokens, which were computed, begin with pages of a file: what was cut off reads as zeros up to
+        the end of the system's page."""
+        if self.shared_tokens(token_ids):
+            self.check_unchanged()
+
     def shared_tokens(self, token_ids: Sequence[int]) -> int:
         """Tokens at the front of this prompt, less its last one, whose pages are in a file."""
         most = len(token_ids) - 1

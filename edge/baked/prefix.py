@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from edge.baked.header import BAKE_AGAIN, BakedEngine, BakedHeader, read_header, unpack_ints
+from edge.baked.header import BAKE_AGAIN, BAKE_COMMAND, BakedEngine, BakedHeader, read_header, unpack_ints
 from edge.contract import EMPTY, FORMAT_SHIFT, PAGE_FORMATS, PAGE_TOKENS, SEAL_TOKENS, VERSION, word_offset
 from edge.errors import PackageError
 from edge.executors.pool_memory import FileIdentity, PoolFile, file_identity
@@ -119,14 +119,14 @@ class BakedPrefix:
     @property
     def pool_file(self) -> PoolFile:
         """As an executor maps it."""
-        return PoolFile(self.path, self.identity)
+        return PoolFile(self.path, self.identity, f"bake it again: {BAKE_COMMAND}")
 
     def check_unchanged(self) -> None:
         """PackageError where another file lies at the path by now, or none, or it was written to."""
         try:
             found = file_identity(self.path)
         except OSError as error:
-            raise PackageError(f"{self.path}: {error.strerror}, while it was in use. Bake it again, and start again") from error
+            raise PackageError(f"{self.path}: {error.strerror}, while it was in use. {BAKE_AGAIN}, and start again") from error
         if (found.device, found.inode) != (self.identity.device, self.identity.inode):
             raise PackageError(f"{self.path}: was replaced while it was in use. Start again, which takes the new one")
         if found.bytes != self.identity.bytes:

@@ -48,16 +48,21 @@ def engine_figures(measured: Measured, planned_bytes: int, decode: Work, prefill
             "streams_per_thread": rates.streams,
             "prefetch_bytes_ahead": rates.ahead_bytes,
         },
-        "share_of_bandwidth": weight_rate / rates.bytes_per_s,
+        "share_of_bandwidth": _share(weight_rate / rates.bytes_per_s),
         "dot_gops": {kind: rate / 1e9 for kind in KINDS if (rate := rates.of(kind)) is not None},
         "matrix_dot_product": rates.matrix_kind,
         "attention_dot_product": rates.attention_kind,
         "decode_limit": _limit_figures(decode_limit, decode, 1),
         "prefill_limit": _limit_figures(prefill_limit, prefill, measured.prompt_tokens),
-        "share_of_decode_limit": decode_limit.seconds / token,
-        "share_of_prefill_limit": prefill_limit.seconds / first,
+        "share_of_decode_limit": _share(decode_limit.seconds / token),
+        "share_of_prefill_limit": _share(prefill_limit.seconds / first),
         "logits_sha256": measured.logits_sha256,
     }
+
+
+def _share(of_limit: float) -> float | None:
+    """None where more was reached than was measured to be possible: the machine was busy when its limit was measured."""
+    return of_limit if of_limit <= 1.0 else None
 
 
 def _limit_figures(limit: Limit, work: Work, tokens: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from edge.bench.figures import engine_figures
 from edge.bench.measure import measure
 from edge.bench.rates import measure_rates
-from edge.bench.work import decode_work, prefill_work
+from edge.bench.work import decode_work, prefill_work, without_pages
 from edge.config import InferenceConfig
 from edge.presets import PRESETS
 
@@ -42,7 +42,8 @@ def bench_runtime(runtime: Runtime, plan: MemoryPlan, load: Load, threads: int) 
     steps, isa = executor.plan, executor.isa
     with runtime:
         measured = measure(runtime, load.prompt, load.decode, load.rounds)
+        skipped = runtime.stats.pages_skipped / (load.rounds * load.decode)
     preset = PRESETS[runtime.preset]
-    decode = decode_work(steps, spec, preset, load.prompt, load.decode)
+    decode = without_pages(decode_work(steps, spec, preset, load.prompt, load.decode), spec, preset, skipped)
     rates = measure_rates(isa, threads, round(decode.bytes))
     return engine_figures(measured, plan.total, decode, prefill_work(steps, spec, preset, load.prompt), rates)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edge.contract import PAGE_TOKENS
 from edge.executors.cpu_plan import CpuPlan
@@ -44,6 +44,23 @@ def decode_work(plan: CpuPlan, spec: ModelSpec, preset: Preset, first: int, coun
         int8_operations=int8,
         fp32_operations=fp32,
         attention_operations=_attention_operations(spec, positions) / count,
+    )
+
+
+def without_pages(work: Work, spec: ModelSpec, preset: Preset, pages: float) -> Work:
+    """`work` of a token that leaves out so many sealed pages, on average, of layer groups without a window: of these it reads
+    the minima and scales of the keys alone, fp16, by which it chose."""
+    groups = [group for group in page_groups(spec, preset) if not group.window]
+    if not groups or not pages:
+        return work
+    layers = sum(not layer.window for layer in spec.layers) / len(groups)
+    page_bytes = sum(group.sealed.bytes for group in groups) / len(groups)
+    bounds = 4 * spec.num_kv_heads * spec.head_dim * layers
+    operations = 4 * spec.num_heads * spec.head_dim * layers * PAGE_TOKENS
+    return replace(
+        work,
+        kv_bytes=work.kv_bytes - pages * (page_bytes - bounds),
+        attention_operations=work.attention_operations - pages * operations,
     )
 
 

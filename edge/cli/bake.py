@@ -13,6 +13,7 @@ import click
 from edge.cli.document import QUESTION_TOKENS, read_document
 from edge.cli.options import (
     budget_option,
+    force_package_option,
     isa_option,
     json_option,
     kv_preset_option,
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
 @threads_option()
 @isa_option()
 @budget_option()
-@click.option("--force", is_flag=True,
-              help="Replace a prefix of that name; use a package, or a KV preset, whose verdict failed.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace a prefix of that name. One that is damaged is replaced without it.")
+@force_package_option(takes_force=False)
 @json_option()
 def command(
     package: Path,
@@ -59,6 +60,7 @@ def command(
     isa: str,
     ignore_budget: bool,
     force: bool,
+    ignore_verdict: bool,
     as_json: bool,
 ) -> None:
     """Compute a long text once and keep its KV pages in PACKAGE, for chats that begin with it.
@@ -80,11 +82,11 @@ def command(
         raise click.UsageError("--system and --system-file: give one of them", context)
     if name is not None and not (file is not None or system or system_file is not None):
         raise click.UsageError("nothing to bake. Give --file FILE, or a system message", context)
-    from edge.baked.folder import check_name, remove_baked
+    from edge.baked.folder import check_name, is_damaged, remove_baked
     from edge.cli.baked_table import baked_row, baked_text, list_baked, list_rows
     from edge.package import Package
 
-    opened = Package.open(package, force=force or name is None)
+    opened = Package.open(package, force=ignore_verdict or name is None)
     if remove is not None:
         path = remove_baked(opened.path, remove)
         click.echo(json.dumps({"removed": str(path)}) if as_json else f"removed {path}")
@@ -94,8 +96,9 @@ def command(
         click.echo(json.dumps({"package": str(opened.path), "prefixes": rows}) if as_json else list_baked(opened, rows))
         return
     check_name(name)
+    replaces = force or is_damaged(opened.path, name)
     baked = _bake(
-        opened, name, file, system, system_file, cuts, chat_template_file, kv_preset, threads, isa, ignore_budget, force
+        opened, name, file, system, system_file, cuts, chat_template_file, kv_preset, threads, isa, ignore_budget, replaces
     )
     row = baked_row(opened, baked)
     click.echo(json.dumps(row) if as_json else baked_text(opened, row))

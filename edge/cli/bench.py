@@ -92,7 +92,7 @@ def command(
     threads: int | None,
     isa: str,
     ignore_budget: bool,
-    force: bool,
+    ignore_verdict: bool,
     as_json: bool,
 ) -> None:
     """Measure PACKAGE on random tokens: load, prefill, decode, memory, and the share of what this machine allows.
@@ -110,7 +110,7 @@ def command(
 
     used_threads = threads or available_threads()
     start = time.perf_counter()
-    opened = Package.open(package, force=force)
+    opened = Package.open(package, force=ignore_verdict)
     kv = choose_kv(opened, kv_preset, kv_budget, kv_policy)
     check_runs_here(opened, kv.preset)
     context = bench_context(prompt, decode, opened.manifest.limits.max_context)

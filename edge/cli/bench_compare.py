@@ -73,7 +73,7 @@ def command(
     pythons: tuple[str, ...],
     plot: Path | None,
     kv_preset: PresetName,
-    force: bool,
+    ignore_verdict: bool,
     as_json: bool,
 ) -> int:  # fmt: skip
     """Measure PACKAGE beside llama.cpp, OpenVINO GenAI and ONNX Runtime: the same model, the same random tokens, each engine in
@@ -97,7 +97,7 @@ def command(
         need_matplotlib(plot)
     if gguf is not None and not gguf.is_file():
         raise ConfigError(f"--gguf {gguf}: no such file. Give the GGUF file of the model")
-    opened = Package.open(package, force=force)
+    opened = Package.open(package, force=ignore_verdict)
     check_runs_here(opened, kv_preset)
     for tokens in prompts:
         bench_context(tokens, decode, opened.manifest.limits.max_context)
@@ -108,7 +108,7 @@ def command(
         for tokens in prompts:
             load = {"prompt": tokens, "decode": decode, "threads": used_threads, "scratch": str(scratch)}
             contenders = [
-                _ours(package, load, kv_preset, force),
+                _ours(package, load, kv_preset, ignore_verdict),
                 *(_contender(peer, of_peers, models, opened, load) for peer in peers),
             ]
             comparisons.append(_compared(contenders, rounds, load, progress))
@@ -185,7 +185,7 @@ def _exported(package: Package, model: Path, scratch: Path, progress: Progress) 
     return out
 
 
-def _ours(package: Path, load: Mapping[str, Any], preset: PresetName, force: bool) -> Contender:
+def _ours(package: Path, load: Mapping[str, Any], preset: PresetName, ignore_verdict: bool) -> Contender:
     from edge.bench.comparison import OURS, Contender
 
     # The code that this process has, whatever the current folder holds.
@@ -193,8 +193,8 @@ def _ours(package: Path, load: Mapping[str, Any], preset: PresetName, force: boo
     code = f"import sys; sys.path.insert(0, {root!r}); from edge.cli.main import main; main(sys.argv[1:])"
     words = ["--prompt", str(load["prompt"]), "--decode", str(load["decode"]), "--threads", str(load["threads"]), "--json"]
     words += ["--kv-preset", preset]
-    if force:
-        words.append("--force")
+    if ignore_verdict:
+        words.append("--ignore-verdict")
     return Contender(OURS, (sys.executable, "-c", code, "bench", *words, "--", str(package)))
 
 

@@ -87,7 +87,7 @@ def command(
     threads: int | None,
     isa: str,
     ignore_budget: bool,
-    force: bool,
+    ignore_verdict: bool,
     as_json: bool,
 ) -> None:
     """Run long texts through PACKAGE under each KV preset, side by side in one engine: memory, speed, likeness to exact pages,
@@ -106,7 +106,7 @@ def command(
 
     if png is not None:
         need_matplotlib(png, "--png")
-    opened = Package.open(package, force=force)
+    opened = Package.open(package, force=ignore_verdict)
     budget = read_budget or ReadAll()
     load = KvLoad(_context(opened, context), _presets(opened, presets), documents, tokens, needles, seed, budget)
     _check_memory(opened, load, threads, ignore_budget)

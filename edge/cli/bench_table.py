@@ -20,8 +20,7 @@ def figures_table(figures: dict[str, Any]) -> str:
          + (f", median {median['prefill_tokens_per_s']:.0f} tokens/s" if several else "")],
         ["decode", f"{figures['decode_tokens_per_s']:.1f} tokens/s", _share(figures, "decode"),
          f"{figures['decode_tokens']} tokens" + (f", median {median['decode_tokens_per_s']:.1f} tokens/s" if several else "")],
-        ["read", f"{figures['gb_per_s']:.1f} GB/s", f"{100 * figures['gb_per_s'] / figures['measured_gb_per_s']:.0f} % of the "
-         f"{figures['measured_gb_per_s']:.1f} GB/s measured here",
+        ["read", f"{figures['gb_per_s']:.1f} GB/s", _share_read(figures),
          f"a token: {human_bytes(figures['weight_bytes_per_token'])} of weights, "
          f"{human_bytes(figures['kv_bytes_per_token'])} of keys and values"],
         ["bandwidth", f"{figures['measured_gb_per_s']:.1f} GB/s", _streams(figures["bandwidth"]),
@@ -57,9 +56,22 @@ def _formats(figures: dict[str, Any]) -> str:
 
 
 def _share(figures: dict[str, Any], phase: str) -> str:
-    limit = figures[f"{phase}_limit"]
-    share = 100 * figures[f"share_of_{phase}_limit"]
-    return f"{share:.0f} % of the limit, {limit['tokens_per_s']:.0f} tokens/s by {limit['bound_by']}"
+    limit, share = figures[f"{phase}_limit"], figures[f"share_of_{phase}_limit"]
+    if share is None:
+        measured, reached = limit["tokens_per_s"], figures[f"{phase}_tokens_per_s"]
+        return f"limit unknown: the machine was busy ({_below(measured, reached, 'tokens/s')}); run again when quiet"
+    return f"{100 * share:.0f} % of the limit, {limit['tokens_per_s']:.0f} tokens/s by {limit['bound_by']}"
+
+
+def _share_read(figures: dict[str, Any]) -> str:
+    reached, measured = figures["gb_per_s"], figures["measured_gb_per_s"]
+    if reached > measured:
+        return f"bandwidth unknown: the machine was busy ({_below(measured, reached, 'GB/s')})"
+    return f"{100 * reached / measured:.0f} % of the {measured:.1f} GB/s measured here"
+
+
+def _below(measured: float, reached: float, unit: str) -> str:
+    return f"measured {measured:.1f} below reached {reached:.1f} {unit}"
 
 
 def _streams(bandwidth: dict[str, Any]) -> str:

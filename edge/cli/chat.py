@@ -74,7 +74,7 @@ def command(
     threads: int | None,
     isa: str,
     ignore_budget: bool,
-    force: bool,
+    ignore_verdict: bool,
 ) -> None:
     """Talk to PACKAGE (NAME.edge). Ctrl-C stops an answer, Ctrl-D leaves, /? shows the commands inside.
 
@@ -104,7 +104,7 @@ def command(
         threads=threads,
         isa=isa,
         template_file=chat_template_file,
-        force=force,
+        force=ignore_verdict,
         ignore_budget=ignore_budget,
     )
     run_chat(path, options)

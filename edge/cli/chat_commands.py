@@ -118,7 +118,7 @@ def _set(conversation: Conversation, argument: str) -> str:
 def _show(conversation: Conversation, argument: str) -> str:
     turns = sum(message["role"] == "user" for message in conversation.messages)
     used = f"{conversation.used_tokens():,} of {conversation.context:,} tokens, {turns} turns"
-    prefix = "" if conversation.prefix_name is None else f"prefix   {conversation.prefix_name}\n"
+    prefix = "" if conversation.prefix_name is None else f"prefix   {conversation.prefix_name}, in its file\n"
     return f"{_settings_table(conversation)}\n\n{prefix}context  {used}" + kv_lines(conversation.kv_bytes())
 
 

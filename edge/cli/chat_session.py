@@ -82,6 +82,7 @@ def run_chat(package_path: Path, options: ChatOptions) -> None:
         threads=options.threads,
         baked_bytes=0 if prefix is None else prefix.header.file_bytes,
         with_zones=options.file is not None,
+        with_terminal=_is_terminal(),
     )
     with (
         open_runtime(
@@ -190,7 +191,11 @@ class _Notes:
         self._stream.flush()
 
 
+def _is_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
 def _editor(check_length: Callable[[int], None]) -> LineEditor:
-    if sys.stdin.isatty() and sys.stdout.isatty():
+    if _is_terminal():
         return TerminalEditor(state_folder() / HISTORY_NAME, _Notes(sys.stderr))
     return PlainEditor(sys.stdin.buffer, check_length)

@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from edge.baked.header import BAKE_COMMAND
 from edge.errors import RequestError
 from edge.interrupts import deferred_interrupts
 from edge.pace import Pace
@@ -161,8 +162,8 @@ class Conversation:
         chat, ids = self._prompt([*self.messages, message])
         if (prefix := self._prefix) is not None and not self.messages and not chat.text.startswith(prefix.opening.text):
             raise RequestError(
-                f"this chat does not begin with the prefix {prefix.name}: its system message or the template is another than "
-                "when it was baked. /set system as it was, or bake it again: edge bake"
+                f"this chat does not begin with the prefix {prefix.name}: this chat template writes it otherwise than when it "
+                f"was baked. Use the template as it was, or bake it again: {BAKE_COMMAND}"
             )
         if len(ids) >= self.context:
             raise RequestError(

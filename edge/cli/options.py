@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from edge.sampling import SamplingParams
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+_FORCED = "edge.forced"  # in the meta of a context: whether --force was given
 
 
 def context_option(default: str = "yaml/runtime/inference.yaml, at most the model's own") -> Decorator:
@@ -167,8 +168,26 @@ def budget_option() -> Decorator:
     return click.option("--ignore-budget", is_flag=True, help="Go on although the memory plan does not fit.")
 
 
-def force_package_option() -> Decorator:
-    return click.option("--force", is_flag=True, help="Use a package, or a KV preset, whose verdict failed.")
+def force_package_option(*, takes_force: bool = True) -> Decorator:
+    """--ignore-verdict, and its older spelling --force but where that replaces something."""
+
+    def option(command: Callable[..., Any]) -> Callable[..., Any]:
+        if takes_force:
+            command = click.option(
+                "--force", is_flag=True, hidden=True, is_eager=True, expose_value=False, callback=_note_force
+            )(command)  # fmt: skip
+        return click.option("--ignore-verdict", is_flag=True, callback=_read_ignore_verdict,
+                            help="Use a package, or a KV preset, whose verdict failed.")(command)  # fmt: skip
+
+    return option
+
+
+def _note_force(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    context.meta[_FORCED] = value
+
+
+def _read_ignore_verdict(context: click.Context, parameter: click.Parameter, value: bool) -> bool:
+    return value or context.meta.get(_FORCED, False)
 
 
 def json_option() -> Decorator:

@@ -122,8 +122,6 @@ def _package_plan(package: Package, target: str, load: Load) -> CpuLoadPlan | Ta
         threads=load.threads,
         baked_bytes=0 if baked is None else baked.header.file_bytes,
     )
-    if baked is not None:  # no other preset reads it
-        return CpuLoadPlan(memory, kv, ())
     return CpuLoadPlan(memory, kv, package_presets(package, memory, kv, sequences=load.sequences, threads=load.threads))
 
 

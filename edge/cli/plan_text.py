@@ -60,7 +60,8 @@ def plan_text(plan: CpuLoadPlan | TargetPlan, model: str, tier: str, target: str
         budget = "" if plan.kv.budget_bytes is None else f", KV budget {human_bytes(plan.kv.budget_bytes)}"
         load = f"{title}, context {plan.memory.context}, sequences {sequences}, preset {plan.kv.preset}{budget}"
         lines = f"{load}\n{memory_text(plan.memory, {})}"
-        return f"{lines}\n\nKV precision\n{_presets_table(plan.presets, 'not in this package')}" if plan.presets else lines
+        absent = "when baked with it" if plan.kv.prefix_tokens else "not in this package"
+        return f"{lines}\n\nKV precision\n{_presets_table(plan.presets, absent)}"
     parts = [
         f"{title} ({plan.title}), {plan.kind} engine, context {plan.memory.context}\n",
         _memory_heading(plan),

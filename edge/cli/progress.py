@@ -36,26 +36,28 @@ def terminal_progress() -> Iterator[Progress]:
 
 
 class LineProgress:
-    """A line when a task starts and one at each tenth of a long one, so that a log shows where the time went."""
+    """A line when a task starts and one at each tenth of a long one, with the time left: a log shows where the time went."""
 
     def __init__(self) -> None:
         self._task, self._total, self._unit = "", 0, ""
         self._count = self._tenth = 0
-        self._next = 0.0
+        self._started = self._next = 0.0
 
     def start(self, task: str, total: int, unit: str) -> None:
         self._task, self._total, self._unit = task, total, unit
         self._count = self._tenth = 0
-        self._next = time.monotonic() + _QUIET_SECONDS
+        self._started = time.monotonic()
+        self._next = self._started + _QUIET_SECONDS
         if unit != "bytes" or total == 0 or total > _QUIET_BYTES:
             self._say(task)
 
     def advance(self, n: int = 1) -> None:
         self._count += n
         tenth = 10 * self._count // self._total if self._total else 0
-        if tenth > self._tenth and time.monotonic() >= self._next:
-            self._next, self._tenth = time.monotonic() + _QUIET_SECONDS, tenth
-            self._say(f"{self._task}: {10 * tenth} % of {in_units(self._total, self._unit)}")
+        if tenth > self._tenth and (now := time.monotonic()) >= self._next:
+            self._next, self._tenth = now + _QUIET_SECONDS, tenth
+            left = (now - self._started) * max(0, self._total - self._count) / self._count
+            self._say(f"{self._task}: {10 * tenth} % of {in_units(self._total, self._unit)}, about {left:.0f} s left")
 
     def done(self) -> None:
         pass

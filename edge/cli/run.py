@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -35,15 +34,13 @@ from edge.cli.options import (
     template_option,
     threads_option,
 )
+from edge.cli.run_prompt import ids_behind, prompt_ids, read_prompt
 from edge.cli.screen import write_answer
-from edge.errors import RequestError
 from edge.monitors.memory import process_memory
 from edge.text.normalise import prompt_text
 from edge.units import planned_and_used
 
 if TYPE_CHECKING:
-    from edge.baked.prefix import BakedPrefix
-    from edge.package import Package
     from edge.pages.read_budget import ReadBudget
     from edge.planner import MemoryPlan
     from edge.policies import PolicyName
@@ -52,8 +49,6 @@ if TYPE_CHECKING:
     from edge.runtime import Runtime
     from edge.sampling import SamplingParams
     from edge.text.tokenizer import Tokenizer
-
-READ_BYTES = 1 << 20  # of standard input at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +103,7 @@ def command(
     threads: int | None,
     isa: str,
     ignore_budget: bool,
-    force: bool,
+    ignore_verdict: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
     """Answer PROMPT with PACKAGE (NAME.edge). `-`, or no PROMPT and a pipe, reads it from standard input.
@@ -131,20 +126,20 @@ def command(
     from edge.package import Package
     from edge.runnable import check_runs_here
 
-    package = Package.open(path, force=force)
+    package = Package.open(path, force=ignore_verdict)
     baked = None if prefix is None else open_baked(package.path, prefix)
     kv = choose_kv(package, kv_preset, kv_budget, kv_policy, baked)
     check_runs_here(package, kv.preset)
     tokenizer = package.open_tokenizer()
     longest = package.manifest.limits.max_context
     check_length = partial(tokenizer.check_length, max_context=context or longest)
-    prompt = _prompt(prompt_words, check_length)
+    prompt = read_prompt(prompt_words, check_length)
     check_length(len(f"{system or ''}{prompt}".encode()))
     zones = b""  # of a baked prefix no page is raised or demoted, and what stands behind it is a question
     if baked is None:
-        ids, zones = _prompt_ids(package, tokenizer, prompt, system=system, raw=raw, template_file=chat_template_file)
+        ids, zones = prompt_ids(package, tokenizer, prompt, system=system, raw=raw, template_file=chat_template_file)
     else:
-        ids = _ids_behind(baked, package, tokenizer, prompt, system=system, template_file=chat_template_file)
+        ids = ids_behind(baked, package, tokenizer, prompt, system=system, template_file=chat_template_file)
     if context is None:  # one question: as much as it can need, rather than the room of a conversation
         held = check_prompt_budget(package, kv, f"the prompt of {len(ids):,} tokens", len(ids))
         context = min(len(ids) + max_tokens, held)
@@ -185,59 +180,6 @@ def _split(words: tuple[str, ...], model: Path | None) -> tuple[Path, tuple[str,
     if not rest and sys.stdin.isatty():
         raise click.UsageError("no prompt. Give one, or feed it through a pipe", click.get_current_context())
     return path, () if rest == ("-",) else rest
-
-
-def _prompt(words: tuple[str, ...], check_length: Callable[[int], None]) -> str:
-    """The prompt. Of standard input no more is held than `check_length` lets pass."""
-    if words:
-        return prompt_text(" ".join(words), "the prompt")
-    data = bytearray()
-    while block := sys.stdin.buffer.read(READ_BYTES):
-        data += block
-        check_length(len(data))
-    return prompt_text(bytes(data).removesuffix(b"\n"), "standard input")
-
-
-def _prompt_ids(
-    package: Package, tokenizer: Tokenizer, prompt: str, *, system: str | None, raw: bool, template_file: Path | None
-) -> tuple[list[int], bytes]:
-    """Token ids of the prompt, through the chat template where there is one and `raw` allows it; zones of its pages."""
-    from edge.cli.text_zones import text_zones
-    from edge.text.template import ChatTemplate, render_chat
-
-    template: ChatTemplate | None = None
-    if template_file is not None and not raw:
-        template = ChatTemplate.read(template_file, tokenizer)
-    elif not raw:
-        template = ChatTemplate.find(package.path / "tokenizer", tokenizer)
-    if template is None:
-        if system is not None:
-            raise RequestError(f"{package.path}: completes plain text here, so --system has no place. Leave it out")
-        located = tokenizer.encode_prompt_located(prompt)
-        return located.ids, text_zones(prompt, located, 0)
-    messages = [] if system is None else [{"role": "system", "content": system}]
-    chat = render_chat(template, [*messages, {"role": "user", "content": prompt}])
-    located, begin = tokenizer.encode_chat_located(chat), chat.text.find(prompt)
-    return located.ids, text_zones(prompt, located, begin) if begin >= 0 else b""
-
-
-def _ids_behind(
-    prefix: BakedPrefix,
-    package: Package,
-    tokenizer: Tokenizer,
-    prompt: str,
-    *,
-    system: str | None,
-    template_file: Path | None,
-) -> list[int]:
-    """Token ids of the prompt as the first message behind a baked prefix."""
-    from edge.cli.prefix import prefix_ids, prefix_system
-    from edge.text.opening import opening_messages
-    from edge.text.template import ChatTemplate, render_chat
-
-    template = ChatTemplate.open(package.path / "tokenizer", tokenizer, template_file)
-    messages = opening_messages(prefix_system(prefix, system), prefix.header.document, prompt)
-    return prefix_ids(prefix, tokenizer, render_chat(template, messages))
 
 
 def _answer(

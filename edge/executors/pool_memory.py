@@ -33,6 +33,7 @@ class PoolFile:
 
     path: Path
     identity: FileIdentity  # of what was looked at; another file at that path is not mapped
+    way_out: str  # what to do, beside copying it, where it is lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class PoolMemory:
                     raise PackageError(f"{wanted.path}: cannot be opened ({error.strerror}). Check the file") from None
                 if file_identity(descriptor) != wanted.identity:
                     raise PackageError(f"{wanted.path}: was replaced while it was being opened. Start again")
-                parts.append((descriptor, wanted.identity.bytes, loss_line(wanted.path, "bake it again: edge bake")))
+                parts.append((descriptor, wanted.identity.bytes, loss_line(wanted.path, wanted.way_out)))
             try:
                 pages, offsets = load_core().map_pool(pool_bytes, parts)
             except OSError as error:

@@ -320,11 +320,13 @@ class SequencePages:
         return dict(sum(map(Counter, self.bytes_by_zone().values()), Counter[str]()))
 
     def bytes_by_zone(self) -> dict[str, dict[str, int]]:
-        """Bytes of the extents held, by zone and page format. Page 0 is the sink, pages that are not sealed yet are recent."""
+        """Bytes of the extents that it holds in the pool, not those of a file, by zone and page format. Page 0 is the sink,
+        pages that are not sealed yet are recent."""
         zones = self._zones.copy()
         zones[sealed_end(max(0, self.length - 1)) :] = RECENT
         zones[:1] = SINK
-        return zone_bytes(self._groups, self._words, zones)
+        mapped = self._words & OFFSET_MASK >= self._pool.size.pool_bytes // OFFSET_UNIT  # of EMPTY too
+        return zone_bytes(self._groups, np.where(mapped, EMPTY, self._words), zones)
 
     def _next_sealed(self) -> tuple[range, ...]:
         """Pages of each layer group that the next step seals."""

@@ -81,7 +81,7 @@ def _chunks(running: tuple[RequestState, ...], limits: StepLimits) -> dict[int, 
     chunks: dict[int, Chunk] = {}
     for request in sorted(running, key=lambda r: (r.known - r.done > 1, r.request)):
         border = next_border(request.done)
-        end = min(request.known, border, request.done + min(limits.chunk_tokens, left))
+        end = min(request.until, border, request.done + min(limits.chunk_tokens, left))
         if end > request.done:
             cuts = tuple(cut for cut in request.cuts if request.done < cut <= end)
             chunks[request.request] = Chunk(request.request, request.done, end, end == request.known, cuts)

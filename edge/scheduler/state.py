@@ -31,6 +31,7 @@ class RequestState:  # the loop writes, plan() reads
     owner: int  # of its pages, as in State.idle
     known: int  # tokens whose ids are known: prompt and answer so far
     done: int  # of these, tokens whose K and V are in pages
+    until: int  # where its next chunk ends at the latest: tokens behind it read otherwise
     cuts: tuple[int, ...]  # cut points (turn ends), positions ascending
     to_known: Counter[ExtentKind]  # extents that the way from `done` to `known` takes at most; never changed
     sealing: Sealing  # what its next step seals, out of place

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -123,6 +124,25 @@ def test_a_prefix_is_replaced_only_by_force_and_removed_by_name(own: Path, manua
     assert edge.refuse("bake", own, "--remove", "manual").endswith(f"Bake it: edge bake {own} --name NAME --file FILE")
 
 
+def test_a_damaged_prefix_is_baked_again_without_force(own: Path, manual: Path, edge: Edge) -> None:
+    words, data = ("bake", own, "--name", "manual", "--file", manual, "--kv-preset", "balanced"), prefix_file(own).read_bytes()
+    for broken in (data[:-4096], data[:-5000] + bytes([data[-5000] ^ 1]) + data[-4999:]):  # cut short, another SHA-256
+        damage(prefix_file(own), broken)
+        edge.succeed(*words)
+        assert edge.json("verify", own)["prefixes"] == ["manual"]
+    assert "Replace it with --force" in edge.refuse(*words)
+
+
+def test_force_replaces_a_prefix_and_uses_no_package_whose_verdict_failed(own: Path, manual: Path, edge: Edge) -> None:
+    plain = json.loads((own / "manifest.json").read_text("utf-8"))
+    plain["verdicts"]["tier"] |= {"kl_mean": 0.5, "passed": False}
+    (own / "manifest.json").write_text(json.dumps(plain), encoding="utf-8")
+    words = ("bake", own, "--name", "manual", "--file", manual)
+    assert "use it all the same with --ignore-verdict" in edge.refuse(*words, "--force")
+    assert "Replace it with --force" in edge.refuse(*words, "--ignore-verdict")
+    edge.succeed(*words, "--force", "--ignore-verdict")
+
+
 def test_prefixes_of_a_package_are_checked_by_verify(own: Path, edge: Edge) -> None:
     report = edge.json("verify", own)
     assert report["passed"] and report["prefixes"] == ["manual"]
@@ -223,11 +243,13 @@ def test_a_template_that_writes_it_otherwise_is_refused(own: Path, edge: Edge, t
     template.write_text("{% for message in messages %}[{{ message.content }}]{% endfor %}", encoding="utf-8")
     words = ("--prefix", "manual", "--chat-template-file", template)
     assert "writes a chat otherwise" in edge.refuse("run", own, "What?", *words)
-    assert "this chat does not begin with the prefix manual" in edge.refuse("chat", own, *words, feed=QUESTION)
+    line = edge.refuse("chat", own, *words, feed=QUESTION)
+    assert "this chat does not begin with the prefix manual" in line and "/set" not in line
+    assert line.endswith("bake it again: edge bake PACKAGE --name NAME --file FILE --force")
     refused = edge.refuse("chat", own, "--prefix", "manual", feed=b"/set system Be brief.\n" + QUESTION)
     assert refused.endswith("the prefix manual holds the system message. For another start without --prefix")
     shown = edge.run("chat", own, "--prefix", "manual", feed=b"/show\n")
-    assert "\nprefix   manual\ncontext  " in shown.stderr
+    assert "\nprefix   manual, in its file\ncontext  " in shown.stderr
 
 
 def test_a_read_only_package_is_used_and_not_written_to(own: Path, manual: Path, edge: Edge) -> None:
@@ -318,7 +340,28 @@ def test_a_plan_has_a_line_for_a_prefix(baked: Path, edge: Edge) -> None:
     assert row["baked"] == prefix_file(baked).stat().st_size and row["preset"] == "balanced"
     assert row["total"] == sum(row[key] for key in ("weights", "pool", "workspace", "baked", "host"))
     assert row["pool"] < edge.json("plan", baked, "--kv-preset", "balanced")["pool"]
-    assert "baked prefixes" in edge.succeed("plan", baked, "--prefix", "manual")
+    text = edge.succeed("plan", baked, "--prefix", "manual")
+    assert "baked prefixes" in text and [line.split()[-1] for line in text.split("KV precision\n")[1].splitlines()[1:]] == [
+        "it",
+        "it",
+        "version",
+        "it",
+    ]
+    rows = {preset["preset"]: preset for preset in row["presets"]}
+    assert [name for name in rows if rows[name]["ready"]] == ["balanced"] and rows["balanced"]["pool"] == row["pool"]
+
+
+def test_a_budget_is_for_what_stands_behind_a_prefix(baked: Path, edge: Edge) -> None:
+    row = edge.json("bake", baked)["prefixes"][0]
+    words = (baked, "--prefix", "manual")
+    for command in (("plan", *words), ("run", *words, "What?")):
+        said = edge.refuse(*command, "--kv-budget", "40kB")
+        needs, holds = re.search(r"needs ([0-9,]+) tokens behind its prefix, --kv-budget .* holds ([0-9,]+) at", said).groups()
+        assert int(needs) < 100 and int(holds) == 0
+    enough = re.search(r"What would hold it: --kv-budget (\d+MB)", said).group(1)
+    done = edge.json("run", *words, "What?", "-n", "4", "--kv-budget", enough)
+    held = sum(sum(formats.values()) for formats in done["kv_bytes_by_zone"].values())
+    assert 0 < held <= done["kv_pool_bytes"] < row["bytes"], "pages of the file are not counted beside those of the pool"
 
 
 def test_two_processes_map_one_file(baked: Path, edge_command: list[str]) -> None:

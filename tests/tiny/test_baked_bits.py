@@ -3,6 +3,7 @@ too, and nothing is copied."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -185,3 +186,20 @@ def test_a_request_is_refused_where_the_file_is_another(package_of: Callable[[st
     again = open_baked(package.path, "balanced")
     with open_package(package, context=CONTEXT, preset="balanced", prefixes=[again]) as runtime:
         ask(runtime, again.token_ids, 2)
+
+
+def test_a_request_fails_where_the_file_lost_its_end_under_it(package_of: Callable[[str], Package]) -> None:
+    """Inside the last page of the system, where what is gone reads as zeros and nothing ends the process."""
+    package = package_of("llama")
+    baked = bake(package, "balanced")
+    prompts = [[*baked.token_ids, 5, 6], baked.token_ids[20:60]]
+    with open_package(package, context=CONTEXT, preset="balanced", max_sequences=2, prefixes=[baked]) as runtime:
+        requests = [runtime.submit(prompt, ASKED, 9) for prompt in prompts]
+        events = runtime.step()
+        os.truncate(baked.path, baked.header.file_bytes - 100)
+        while runtime.has_work:
+            events += runtime.step()
+        runtime.check()
+        assert [request.finish_reason for request in requests] == ["error", "length"], "the other one reads nothing of it"
+        (error,) = [event.error for event in events if event.error is not None]
+        assert isinstance(error, PackageError) and "when it was opened" in str(error)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,9 +56,11 @@ def open_runtime(
     pool_share: float = 1.0,
     context: int = CONTEXT,
     read_budget: str = "all",
+    deterministic: bool = False,
 ) -> Runtime:
     groups = page_groups(built.spec, PRESETS[preset])
-    config = replace(InferenceConfig.load(), chunk_tokens=chunk, max_step_tokens=step_tokens, read_budget=read_budget)
+    shipped = replace(InferenceConfig.load(), chunk_tokens=chunk, max_step_tokens=step_tokens)
+    config = replace(shipped, read_budget=read_budget, deterministic=deterministic)
     size: PoolSize = fit_pool(groups, context, sequences, 1 << 16, chunk)
     if pool_share < 1.0:
         size = cut_pool(groups, int(size.pool_bytes * pool_share), 1 << 16, chunk)
@@ -109,6 +112,43 @@ def test_a_request_gets_the_same_bits_beside_others_and_behind_a_preemption(
     with open_runtime(built, preset, pool_share=0.45) as runtime:
         assert answers(runtime, prompts, 170) == expected
         assert runtime.stats.preemptions > 0 or model == "gemma", "the pool was meant to be too small"
+
+
+@pytest.mark.parametrize(("model", "pool_share"), [("llama", 0.5), ("gemma", 0.55)])
+def test_in_deterministic_mode_what_is_computed_again_reads_what_it_read_at_first(
+    build: BuildOf, model: str, pool_share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_budget, "MOST_OMITTED", 1.0)  # random weights look everywhere
+    monkeypatch.setattr(read_budget, "PROBE_EVERY", 5)
+    built = build(replace(MODELS[model], context=2048), "int4")
+    words: dict[str, Any] = {"context": 800, "read_budget": "128", "deterministic": True}
+    prompts = [prompt(built, length, seed) for seed, length in enumerate((490, 530, 515))]
+    expected = []
+    for tokens in prompts:
+        with open_runtime(built, "balanced", sequences=1, **words) as runtime:
+            expected += answers(runtime, [tokens], 120)
+            assert runtime.stats.pages_skipped > 0
+    with open_runtime(built, "balanced", pool_share=pool_share, **words) as runtime:
+        assert answers(runtime, prompts, 120) == expected
+        assert runtime.stats.preemptions > 0
+
+
+def test_in_deterministic_mode_a_chat_that_gave_its_pages_up_goes_on_as_if_it_had_them(
+    build: BuildOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_budget, "MOST_OMITTED", 1.0)
+    built = build(replace(MODELS["llama"], context=2048), "int4")
+    talk, came = prompt(built, 530), []
+    for disturbs in (False, True):
+        with open_runtime(built, "balanced", context=900, read_budget="128", deterministic=True, sequences=1) as runtime:
+            session = runtime.session()
+            first = [event.token_id for event in session.generate(talk, ASKED, 100)]
+            longer = [*talk, *first, *prompt(built, 40, 1)]
+            if disturbs:
+                answers(runtime, [[*talk, *first, *prompt(built, 200, 2)]], 2)  # it computes the same, from all pages
+                assert session.computed_tokens == 0, "the pool was meant to be too small for both"
+            came.append([(event.token_id, event.logprob) for event in session.generate(longer, ASKED, 40)])
+    assert came[0] == came[1]
 
 
 @pytest.mark.parametrize("model", MODELS)

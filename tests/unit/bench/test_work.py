@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from edge.bench.work import decode_work, prefill_work
+from edge.bench.work import decode_work, prefill_work, without_pages
 from edge.executors.cpu_plan import CpuPlan, PlanStep, PlanTensor
 from edge.presets import PRESETS
 from edge.spec import LayerSpec, ModelSpec, RopeSpec
@@ -78,3 +78,14 @@ def test_a_prompt_computes_its_head_once_and_its_layers_for_every_token() -> Non
     assert work.int8_operations == 10 * 2 * 128 * 64 + 2 * 100 * 64
     assert work.fp32_operations == 10 * 2 * 64 * 128
     assert work.attention_operations == 4 * 4 * 32 * seen
+
+
+def test_of_a_page_that_is_left_out_the_bounds_of_its_keys_are_read() -> None:
+    safe = PRESETS["safe"]
+    work = decode_work(plan(), SPEC, safe, 480, 1)
+    assert without_pages(work, SPEC, safe, 0.0) == work
+    less = without_pages(work, SPEC, safe, 2.5)
+    key, value = (32 + 4) * 2 * 32, 2 * (32 // 2 + 4) * 32  # int8 and its scales and minima by channel; int4, theirs by token
+    assert work.kv_bytes - less.kv_bytes == 2.5 * (key + value - 4 * 2 * 32)
+    assert work.attention_operations - less.attention_operations == 2.5 * 32 * 4 * 4 * 32
+    assert (less.weight_bytes, less.int8_operations) == (work.weight_bytes, work.int8_operations)

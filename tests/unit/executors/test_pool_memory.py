@@ -17,7 +17,7 @@ from edge.executors.pool_memory import PoolFile, PoolMemory, file_identity, loss
 
 def a_file(path: Path, size: int) -> PoolFile:
     path.write_bytes(np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8).tobytes())
-    return PoolFile(path, file_identity(path))
+    return PoolFile(path, file_identity(path), "make it again")
 
 
 def test_files_lie_behind_the_pool_as_they_are(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_what_cannot_be_had_is_refused_in_one_line(tmp_path: Path) -> None:
     for size in (1 << 46, 1 << 50):
         with pytest.raises(BudgetError, match=r"for KV pages cannot be had \(.+\)\. Use a smaller context"):
             PoolMemory.open(size)
-    folder = PoolFile(tmp_path, file_identity(tmp_path))
+    folder = PoolFile(tmp_path, file_identity(tmp_path), "make it again")
     with pytest.raises(PackageError, match="cannot be opened"):
         PoolMemory.open(4096, [folder])
 

@@ -196,7 +196,7 @@ def test_a_failed_verdict_is_refused_with_the_figures_that_fail_unless_forced(
 ) -> None:
     folder = write(tmp_path, lambda m: m["verdicts"].update(tier=PASSED | figures | {"passed": False}))
     message = refusal(folder)
-    assert f"the tier verdict failed ({says})" in message and "--force" in message
+    assert f"the tier verdict failed ({says})" in message and "--ignore-verdict" in message
     Package.open(folder, force=True)
 
 

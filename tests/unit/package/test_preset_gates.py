@@ -66,7 +66,7 @@ def test_a_preset_whose_gate_failed_is_refused_with_the_next_safer_one_that_pass
         check_asked(found, "a.edge", preset="tight", prefixes=False)
     message = str(caught.value)
     assert message.startswith("a.edge: the preset tight failed its gate when the package was built (KL ")
-    assert message.endswith("Take the next safer one: --kv-preset safe; or this one all the same: --force")
+    assert message.endswith("Take the next safer one: --kv-preset safe; or this one all the same: --ignore-verdict")
     check_asked(found, "a.edge", preset="tight", prefixes=False, forced=True)
 
 

@@ -7,6 +7,7 @@ from edge.pages.fit import PoolSize
 from edge.pages.geometry import ExtentKind, GroupPages, PageCount, PageKind, extents_of
 from edge.pages.pool import Pool
 from edge.pages.prefix_cache import PrefixCache
+from edge.pages.read_budget import Reading, ReadTokens
 from edge.pages.sequence import SequencePages
 from edge.queues import Queues
 from edge.request import Request, SequenceTokens
@@ -85,3 +86,28 @@ def test_idle_sessions_come_before_waiting_requests_of_which_the_youngest_first(
 def test_the_scheduler_sees_no_more_waiting_requests_than_could_run() -> None:
     queues, _ = make_queues(50, 0)
     assert numbers(state(queues)) == ([], [0, 1, 2, 3])
+
+
+def test_what_gave_its_pages_up_is_computed_again_from_all_pages_unless_it_replays_its_reads() -> None:
+    queues, requests = make_queues(2, 2)
+    for number, request in enumerate(requests):
+        request.sequence.replays = bool(number)
+        compute(request, 40)
+        request.learn(36, 7, 0.0)
+        assert request.sequence.has_read_all(35) and not request.sequence.has_read_all(36)
+        queues.preempt(number, NO_CUTS)
+        assert request.sequence.has_read_all(36) is not request.sequence.replays
+        assert [request.wanted_pages(start, start + 1) for start in (34, 35)] == [0, 7 * number]
+
+
+def test_a_request_that_replays_its_reads_computes_tokens_that_read_alike_in_one_step() -> None:
+    request = make_request(0)
+    request.sequence.replays, request.reading = True, Reading(ReadTokens(128))
+    assert request.alike_until() == 40, "a prompt reads all"
+    request.token_ids = [1] * 8
+    request.sequence.reads = {35: 7, 36: 7}
+    ends = []
+    for done in (0, 35, 36, 37, 39):
+        compute(request, done)
+        ends.append(request.alike_until())
+    assert ends == [35, 36, 37, 39, 40], "and the first new token goes alone"

@@ -24,7 +24,7 @@ def request(
     number: int, known: int, done: int = 0, cuts: tuple[int, ...] = (), to_seal: int = 0, reusable: int = 0
 ) -> RequestState:
     to_known = taken(pages_for(known) - pages_for(done), to_seal)
-    return RequestState(number, 100 + number, known, done, cuts, to_known, Sealing(taken(0, to_seal), (reusable,)))
+    return RequestState(number, 100 + number, known, done, known, cuts, to_known, Sealing(taken(0, to_seal), (reusable,)))
 
 
 def taken(opened: int, sealed: int) -> Counter[ExtentKind]:
