@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from edge import env
 from edge.interrupts import deferred_interrupts
 from edge.progress import Progress
-from edge.units import human_bytes
+from edge.units import human_bytes, human_seconds
 
 if TYPE_CHECKING:
     import rich.progress
@@ -41,12 +41,13 @@ class LineProgress:
     def __init__(self) -> None:
         self._task, self._total, self._unit = "", 0, ""
         self._count = self._tenth = 0
-        self._next = 0.0
+        self._next = self._started = 0.0
 
     def start(self, task: str, total: int, unit: str) -> None:
         self._task, self._total, self._unit = task, total, unit
         self._count = self._tenth = 0
-        self._next = time.monotonic() + _QUIET_SECONDS
+        self._started = time.monotonic()
+        self._next = self._started + _QUIET_SECONDS
         if unit != "bytes" or total == 0 or total > _QUIET_BYTES:
             self._say(task)
 
@@ -54,8 +55,10 @@ class LineProgress:
         self._count += n
         tenth = 10 * self._count // self._total if self._total else 0
         if tenth > self._tenth and time.monotonic() >= self._next:
-            self._next, self._tenth = time.monotonic() + _QUIET_SECONDS, tenth
-            self._say(f"{self._task}: {10 * tenth} % of {in_units(self._total, self._unit)}")
+            now = time.monotonic()
+            self._next, self._tenth = now + _QUIET_SECONDS, tenth
+            left = (now - self._started) * (self._total - self._count) / self._count
+            self._say(f"{self._task}: {10 * tenth} % of {in_units(self._total, self._unit)}, {human_seconds(left)} left")
 
     def done(self) -> None:
         pass
