@@ -15,7 +15,7 @@ from typing import Any
 from edge.bench.kv_rows import FormFigures
 from edge.comparison import Comparison
 from edge.kv_eval.noise import Difference, difference
-from edge.policies import UNPUBLISHED, PolicyName
+from edge.policies import BY_ATTENTION, PolicyName
 from edge.presets import PresetName
 
 _SMALL_SHARE = 0.3  # of what a preset loses beyond the floor: on one small model less is noise (several texts, one model)
@@ -108,10 +108,10 @@ def choose_policy(forms: Sequence[FormFigures], floor: Comparison) -> PolicyChoi
     if not presets:
         return None
     policies = tuple(dict.fromkeys(each.policy for choice in presets for each in choice.against))
-    unpublished = tuple(policy for policy in policies if policy in UNPUBLISHED)
+    unpublished = tuple(policy for policy in policies if policy in BY_ATTENTION)
     wins: Counter[PolicyName] = Counter()
     for policy in policies:
-        if policy == CONTROL or policy in UNPUBLISHED:
+        if policy == CONTROL or policy in BY_ATTENTION:
             continue
         if not any(each.pair(policy, "uniform").is_worse for each in presets):
             wins[policy] = sum(each.is_worth_it(policy) for each in presets)

@@ -16,24 +16,26 @@ from pathlib import Path
 import numpy as np
 
 from edge.config import InferenceConfig
-from edge.contract import EMPTY, SEAL_TOKENS, word_offset
+from edge.contract import EMPTY, PAGE_TOKENS, SEAL_TOKENS, word_offset
 from edge.errors import BudgetError
 from edge.executors.base import Executor
 from edge.kv_eval.forms import Form
 from edge.pages.fit import LARGEST_POOL, PoolSize, peak_extents, slab_bytes_for, slabs_for
 from edge.pages.geometry import ExtentKind, GroupPages, next_border, pages_for, sealed_end
 from edge.pages.policy import read_zones, seal_levels
-from edge.pages.pool import Pool
+from edge.pages.pool import NOTHING, Pool
 from edge.pages.read_budget import ReadAll, ReadBudget, Reading
 from edge.pages.sequence import SequencePages
-from edge.policies import PolicyName
+from edge.policies import BY_ATTENTION, PolicyName
 from edge.presets import PRESETS, PresetName
+from edge.pressure import Relief, first_demotions, run_relief
 from edge.request import SequenceTokens
 from edge.scheduler.state import Chunk
 from edge.spec import ModelSpec
 from edge.stats import ReadCounts
 from edge.step import pack_step
 from edge.units import human_bytes
+from edge.watch import PromptWatch
 
 FLOOR = "floor"  # the control: `exact`, the last bit of each fp16 number flipped where presets would seal
 
@@ -76,15 +78,29 @@ class FedSequence:
     budget: ReadBudget = field(default_factory=ReadAll)  # of tokens whose logits are asked for
     reads: ReadCounts = field(default_factory=ReadCounts)
     _reading: Reading = field(init=False)
+    _watch: PromptWatch = field(init=False)
 
     def __post_init__(self) -> None:
         self._reading = Reading(self.budget)
+        self._watch = PromptWatch.of(self.policy, self.groups, 0, 0)
 
-    def begin(self, zones: bytes = b"") -> None:
-        """Forgets everything; what is fed next is a prompt whose pages have these zones, a byte each."""
+    def begin(self, zones: bytes = b"", prompt_tokens: int = 0) -> None:
+        """Forgets everything; what is fed next, up to `end_prefill`, is a prompt whose pages have these zones, a byte each. Its
+        length is to be known before where it is fed step by step; `feed_all` knows it."""
         self.release()
-        row = read_zones(zones)
-        self.tokens.pages.assign(row, seal_levels(self.policy, row, self.groups[0].base))
+        pages, row = self.tokens.pages, read_zones(zones)
+        max_pages = pages.words().shape[1]
+        pages.assign(row, seal_levels(self.policy, row, self.groups[0].base, max_pages * PAGE_TOKENS))
+        self._watch = PromptWatch.of(self.policy, self.groups, prompt_tokens, max_pages)
+
+    def end_prefill(self) -> None:
+        """The prompt ends here: its pages get the levels that an answer finds. It was fed as `begin` says."""
+        pages = self.tokens.pages
+        while self._watch.is_due(self.length) and (left := self._watch.demotions(pages, self.groups)):
+            chosen = first_demotions(pages, left, self.pool.room(self.groups, NOTHING))
+            run_relief(Relief({pages: chosen}, {}), self.pool, self.groups, self.executor)
+        if self.policy in BY_ATTENTION:
+            pages.assign(pages.zones().copy(), seal_levels(self.policy, pages.zones(), self.groups[0].base))
 
     def read(self, budget: ReadBudget) -> None:
         """From now on tokens whose logits are asked for have this budget."""
@@ -120,7 +136,8 @@ class FedSequence:
             self.nudge.apply(pages.words(), begin)
         self.tokens.token_ids[begin:] = ids
         with self.pool.reserve(pages.step_extents(end)) as lease:
-            step, _ = pack_step([Chunk(self.tokens.owner, begin, end, True, ())], [self.tokens], lease, (read_pages,))
+            chunk, rows_watched = Chunk(self.tokens.owner, begin, end, True, ()), self._watch.rows(begin, end)
+            step, _ = pack_step([chunk], [self.tokens], lease, (read_pages,), (rows_watched,))
             step = replace(step, logit_rows=np.arange(len(ids) - rows, len(ids), dtype=np.int32))
             started = time.perf_counter()
             output = self.executor.run(step)
@@ -129,6 +146,8 @@ class FedSequence:
                 raise error
             lease.commit()
         pages.commit(step.page_table[:, 0], end)
+        if rows_watched:
+            self._watch.add(begin, end, output.mass[:, 0])
         if read_pages:
             omitted = float(output.omitted[0])
             self._reading = self._reading.after(read_pages, omitted)
@@ -137,7 +156,8 @@ class FedSequence:
 
     def feed_all(self, ids: Sequence[int]) -> None:
         """Computes `ids`, chunk by chunk, without logits."""
-        start = self.length
+        start, max_pages = self.length, self.tokens.pages.words().shape[1]
+        self._watch = PromptWatch.of(self.policy, self.groups, start + len(ids), max_pages)
         for begin, end in spans(start, start + len(ids)):
             self.feed(ids[begin - start : end - start], 0)
 

@@ -84,11 +84,12 @@ def run_document(
     `ask` gets every sequence there, and leaves it as it was."""
     count, stop = len(document.ids), len(document.ids) - rows if stop is None else stop
     for sequence in sequences.values():
-        sequence.begin(document.zones)
+        sequence.begin(document.zones, stop)
     for begin, end in _steps(count, rows, singly, stop):
         _step(sequences, found, number, document.ids, begin, end, rows, singly, progress)
         if end == stop:
             for name, sequence in sequences.items():
+                sequence.end_prefill()
                 ask(name, sequence)
     for name, sequence in sequences.items():
         found[name].kv_bytes = sequence.bytes_by_format() if rows else found[name].kv_bytes

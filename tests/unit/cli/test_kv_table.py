@@ -158,6 +158,13 @@ def test_without_random_pages_nothing_stands_at_equal_bytes() -> None:
     assert "without `random` nothing stands at equal bytes" in said(found) and "default: uniform" in said(found)
 
 
+def test_what_is_not_published_is_never_the_default_however_good_it_is() -> None:
+    rows = [row("balanced", kl, 97, policy) for kl, policy in ((0.006, "uniform"), (0.0031, "attention"), (0.0058, "random"))]  # type: ignore[arg-type]
+    shown = said(figures(ALL[0], *rows))
+    assert "attention loses least, KL 0.00310" in shown and "less beyond noise" in shown
+    assert "default: uniform" in shown and "attention: not in the prefix cache" in shown
+
+
 def test_without_policies_no_default_is_named() -> None:
     assert "default" not in kv_tables(figures(*ALL)) and figures(*ALL).as_dict()["choice"] is None
 
