@@ -175,7 +175,7 @@ def test_policies_of_a_preset_hold_the_same_bytes_more_than_it_alone(bench: dict
         assert held["anchors"] == pytest.approx(held["random"], rel=0.01)
         assert min(held["anchors"], held["random"]) > held["uniform"]
     assert bench["choice"]["default"] in RAISED_SHARES
-    assert [each["same_bytes"] for each in bench["choice"]["presets"]] == [["anchors", "random"]] * 3
+    assert all({"anchors", "random"} <= set(each["same_bytes"]) for each in bench["choice"]["presets"])
 
 
 def test_time_is_told_before_and_while_it_runs(measured_package: Path, edge: Edge, folder: Path, bench: dict[str, Any]) -> None:
