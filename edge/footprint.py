@@ -119,6 +119,7 @@ def package_presets(
         memory,
         package.manifest.capabilities.presets,
         budget_bytes=kv.budget_bytes,
+        policy=kv.policy,
         sequences=sequences,
         longest_context=engine.max_context,
         config=config,
