@@ -48,6 +48,12 @@ PAGE_MOVES = {"fp16": ("fp16", "int8", "int4", "int2"), "int8": ("int8", "int4")
 # Which form a query at position t reads: pages that end at or before SEAL_TOKENS * (t // SEAL_TOKENS - 1) sealed, where the
 # preset seals; page 0 and all later ones in fp16. Pages that a step writes are fp16.
 
+# Attention mass: of a step's last rows of a sequence, WATCH_ROWS at most, what each gives to a page, a share of its softmax in
+# units of 1 / MASS_STEPS, rounded, and summed over rows, query heads and the layers of a group. Whole numbers, so that no order
+# of summing, no chunk and no neighbour shows.
+WATCH_ROWS = 64
+MASS_STEPS = 1 << 18
+
 # --- weights ----------------------------------------------------------------------------------------------------
 # One layout for every CPU. A matrix [N outputs, K inputs] is cut into strips of 16 outputs; N is padded to 16 and K to
 # 32 with zeros. A strip is three sections, each starting on 64 bytes, in this order:
@@ -143,7 +149,8 @@ def header() -> str:
     """The C++ header that the native code is compiled with."""
     lines = ["// Generated from edge/contract.py. Do not edit.", "#pragma once", "#include <cstdint>", "namespace edge {"]
     for name in ("VERSION", "INTERFACE", "PAGE_TOKENS", "SEAL_TOKENS", "BLOCK_TOKENS", "OFFSET_UNIT", "FORMAT_SHIFT",
-                 "OFFSET_MASK", "EMPTY", "PART_ALIGN", "STRIP", "STEP", "ALIGN", "WEIGHT_ALIGN", "NO_TENSOR"):  # fmt: skip
+                 "OFFSET_MASK", "EMPTY", "WATCH_ROWS", "MASS_STEPS", "PART_ALIGN", "STRIP", "STEP", "ALIGN", "WEIGHT_ALIGN",
+                 "NO_TENSOR"):  # fmt: skip
         lines.append(f"constexpr int32_t {name} = {globals()[name]};")
     enums = {"PageFormat": PAGE_FORMATS, "WeightKind": WEIGHT_KINDS, "OpCode": OPS, "Input": INPUTS, "Activation": ACTIVATIONS}
     for enum, members in enums.items():

@@ -134,6 +134,7 @@ def package_presets(
         (kv.preset,) if kv.prefix_tokens else package.manifest.capabilities.presets,
         budget_bytes=kv.budget_bytes,
         prefix_tokens=kv.prefix_tokens,
+        policy=kv.policy,
         sequences=sequences,
         longest_context=engine.max_context,
         config=config,

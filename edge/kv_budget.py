@@ -11,7 +11,7 @@ from edge.errors import BudgetError
 from edge.pages.budget import plan_pool
 from edge.pages.fit import PoolSize, cut_pool, longest_context, pool_holds, pressed_bytes
 from edge.pages.geometry import GroupPages, own_tokens, page_groups
-from edge.policies import RAISED_SHARES, PolicyName
+from edge.policies import PolicyName, peak_share
 from edge.presets import PRESETS, PresetName
 from edge.units import human_bytes
 
@@ -72,7 +72,7 @@ def lowest_preset(package: Package, preset: PresetName, config: InferenceConfig)
 
 def kv_groups(spec: ModelSpec, kv: KvChoice) -> tuple[GroupPages, ...]:
     """The pages of each layer group."""
-    return page_groups(spec, PRESETS[kv.preset], PRESETS[kv.lowest], RAISED_SHARES[kv.policy])
+    return page_groups(spec, PRESETS[kv.preset], PRESETS[kv.lowest], peak_share(kv.policy))
 
 
 def kv_pool(spec: ModelSpec, kv: KvChoice, context: int, sequences: int, config: InferenceConfig) -> PoolSize:

@@ -9,6 +9,7 @@ from edge.config import InferenceConfig
 from edge.kv_budget import KvChoice, longest_in_budget
 from edge.pages.geometry import sealed_bits
 from edge.planner import MemoryPlan, MemorySizes, largest_context
+from edge.policies import PolicyName
 from edge.presets import PRESETS, PresetName, presets_for
 from edge.spec import ModelSpec
 
@@ -32,6 +33,7 @@ def preset_plans(
     offered: Sequence[str],
     *,
     budget_bytes: int | None,
+    policy: PolicyName = "uniform",
     sequences: int,
     longest_context: int,
     config: InferenceConfig,
@@ -41,7 +43,7 @@ def preset_plans(
     holds not one page, which is fp16 in all of them."""
     rows = []
     for name in presets_for(spec.head_dim):
-        kv = KvChoice(name, budget_bytes, prefix_tokens)
+        kv = KvChoice(name, budget_bytes, prefix_tokens, policy)
         sizes = sizes_of(kv)
         longest = longest_in_budget(spec, kv, sequences, longest_context, config)
         largest = largest_context(sizes, longest, memory.available)

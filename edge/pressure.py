@@ -46,16 +46,21 @@ def choose_relief(sequences: Sequence[SequencePages], pool: Pool, room: Room) ->
             return Relief({}, copies, slab)
     for zone in DEMOTED_ZONES:
         for pages in sequences:
-            chosen: list[Demotion] = []
-            extents: Counter[ExtentKind] = Counter()
-            for each in pages.demotable(zone):
-                extents += pages.demoted([each])
-                if extents.total() > MOVES_AT_ONCE or not room.holds(extents):
-                    break
-                chosen.append(each)
-            if chosen:
+            if chosen := first_demotions(pages, pages.demotable(zone), room):
                 return Relief({pages: chosen}, {})
     return None
+
+
+def first_demotions(pages: SequencePages, demotions: Sequence[Demotion], room: Room) -> list[Demotion]:
+    """The first of them that one step of moves does."""
+    chosen: list[Demotion] = []
+    extents: Counter[ExtentKind] = Counter()
+    for each in demotions:
+        extents += pages.demoted([each])
+        if extents.total() > MOVES_AT_ONCE or not room.holds(extents):
+            break
+        chosen.append(each)
+    return chosen
 
 
 def run_relief(relief: Relief, pool: Pool, groups: tuple[GroupPages, ...], executor: Executor) -> tuple[PageMove, ...]:

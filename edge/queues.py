@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from edge.pages.geometry import GroupPages
 from edge.pages.prefix_cache import PrefixCache
 from edge.pages.room import Room
 from edge.pages.sequence import SequencePages
@@ -14,8 +15,9 @@ from edge.scheduler.state import RequestState, State, StepLimits
 class Queues:
     """Who waits and who runs, in order of arrival, and whose pages stand idle."""
 
-    def __init__(self, limits: StepLimits) -> None:
+    def __init__(self, limits: StepLimits, groups: tuple[GroupPages, ...]) -> None:
         self._limits = limits
+        self._groups = groups
         self._waiting: list[Request] = []
         self._running: list[Request] = []
         self._idle: dict[int, SequenceTokens] = {}  # by owner: sessions without a request, the longest idle first
@@ -127,14 +129,17 @@ class Queues:
         return held
 
     def _picture(self, request: Request) -> RequestState:
-        pages, known = request.sequence.pages, len(request.sequence.token_ids)
+        pages, known, watch = request.sequence.pages, len(request.sequence.token_ids), request.watch
+        groups, chunk_tokens = self._groups, self._limits.chunk_tokens
+        due = watch.demotions(pages, groups)[:1] if watch.is_due(pages.length) else []
         return RequestState(
             request=request.id,
             owner=request.sequence.owner,
             known=known,
             done=pages.length,
-            until=request.alike_until(),
+            chunk_limit=min(request.alike_until(), watch.chunk_limit(pages.length, known)),
             cuts=request.cuts,
-            to_known=pages.extents_until(known, self._limits.chunk_tokens),
+            to_known=pages.extents_until(known, chunk_tokens) + watch.extents(pages, chunk_tokens),
             sealing=pages.sealing(),
+            settling=pages.demoted(due),
         )

@@ -13,6 +13,7 @@ from edge.pages.prefix_cache import PrefixCache
 from edge.pages.read_budget import ReadAll, Reading
 from edge.pages.sequence import SequencePages
 from edge.sampling import SamplingParams
+from edge.watch import PromptWatch
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 
@@ -100,6 +101,7 @@ class Request:  # the runtime writes, everyone reads
     stop_ids: frozenset[int]
     cuts: tuple[int, ...]  # cut points: page borders at or before the ends of turns, ascending
     pace: Pace  # from its submission
+    watch: PromptWatch  # of its prompt
     peak: Counter[int] = field(default_factory=Counter)  # by extent bytes, the most that it holds at once
     reading: Reading = field(default_factory=lambda: Reading(ReadAll()))  # what the next token of the answer reads
     token_ids: list[int] = field(default_factory=list)  # the answer so far, a stop id included

@@ -32,7 +32,7 @@ from edge.pages.pool import Pool
 from edge.pages.prefix_cache import PrefixCache, cut_border
 from edge.pages.read_budget import ReadAll, Reading, parse_read_budget
 from edge.pages.sequence import SequencePages
-from edge.policies import PolicyName
+from edge.policies import BY_ATTENTION, PolicyName
 from edge.presets import PRESETS, PresetName
 from edge.queues import Queues
 from edge.request import FinishReason, Request, SequenceTokens, TokenEvent
@@ -44,6 +44,7 @@ from edge.stats import PoolWatch, RuntimeStats, StepCounts
 from edge.steady import Steady, find_steady
 from edge.step_choice import Failed, StepChoice
 from edge.step_run import StepRunner
+from edge.watch import PromptWatch
 
 _log = logging.getLogger(__name__)
 
@@ -80,11 +81,13 @@ class Runtime:
         # A pool that holds all that may be asked of it needs no slab to spare.
         self._may_demote = needed > pool_size.pool_bytes and any(group.demotes for group in self._groups)
         # Where pages are demoted, the new form finds place in the ends of slabs, and copies empty slabs for other sizes.
-        self._pool = Pool(pool_size, fills_ends=self._may_demote or not config.prefix_cache)
-        self.prefix_cache = PrefixCache(self._pool, config.prefix_cache)
+        # Pages whose level is chosen by attention are not those of another prompt that begins alike.
+        publishes = config.prefix_cache and policy not in BY_ATTENTION
+        self._pool = Pool(pool_size, fills_ends=self._may_demote or not publishes)
+        self.prefix_cache = PrefixCache(self._pool, publishes)
         self._mapped.pin(spec, self._pool, self.prefix_cache)
         self._step_limits = StepLimits(limits.max_step_tokens, limits.max_sequences, chunk)
-        self._queues = Queues(self._step_limits)
+        self._queues = Queues(self._step_limits, self._groups)
         self._steady: Steady | None = None  # the next step, where it is like the last
         self._events: list[TokenEvent] = []  # since the last step
         self._inboxes: dict[int, deque[TokenEvent]] = {}  # by request, of those that `events` serves
@@ -158,7 +161,7 @@ class Runtime:
         number = self._new_number()
         try:
             with deferred_interrupts():
-                levels = seal_levels(self.policy, page_zones, self._groups[0].base)
+                levels = seal_levels(self.policy, page_zones, self._groups[0].base, len(tokens))
                 levels[: pages_for(shared)] = self._groups[0].base  # as a file has them
                 sequence.pages.assign(page_zones, levels)
                 sequence.restart(tokens, self.prefix_cache)
@@ -172,6 +175,7 @@ class Runtime:
                     stop_ids=stop_ids,
                     cuts=tuple(sorted({cut_border(cut) for cut in cuts if 0 < cut <= len(tokens)} - {0})),
                     pace=Pace(time.perf_counter()),
+                    watch=PromptWatch.of(self.policy, self._groups, len(tokens), pages_for(self.limits.max_context)),
                     peak=peak_sizes(self._groups, own, self._step_limits.chunk_tokens),
                     reading=Reading(self._read_budget),
                 )

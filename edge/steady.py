@@ -44,8 +44,10 @@ class Steady:  # the loop reads; its arrays change with each step
 
 def find_steady(running: Sequence[Request]) -> Steady | None:
     """The steps that these requests take from here on, all alike; None where one of them computes its prompt or more than its
-    last token, or needs a page at once. Nobody else may wait."""
+    last token, has pages to demote, or needs a page at once. Nobody else may wait."""
     if not running or any(not r.token_ids or len(r.sequence.token_ids) - r.sequence.pages.length != 1 for r in running):
+        return None
+    if any(request.watch.is_due(request.sequence.pages.length) for request in running):
         return None
     left = min(request.sequence.pages.steps_inside() for request in running)
     if not left:

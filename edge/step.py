@@ -7,7 +7,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from edge.executors.base import ALL_PAGES, StepInput
+from edge.executors.base import ALL_PAGES, NOBODY, StepInput
 from edge.pages.lease import Lease
 from edge.pages.moves import PageMove, pack_moves
 from edge.request import SequenceTokens
@@ -15,10 +15,14 @@ from edge.scheduler.state import Chunk
 
 
 def pack_step(
-    chunks: Sequence[Chunk], sequences: Sequence[SequenceTokens], lease: Lease, read_pages: Sequence[int] = ()
+    chunks: Sequence[Chunk],
+    sequences: Sequence[SequenceTokens],
+    lease: Lease,
+    read_pages: Sequence[int] = (),
+    watch: Sequence[int] = (),
 ) -> tuple[StepInput, tuple[PageMove, ...]]:
     """The input of a step, and its moves; sequence b of `sequences` runs chunk b. New extents come from `lease`, the tables of
-    the sequences stay as they are. `read_pages` is as in StepInput."""
+    the sequences stay as they are. `read_pages` and `watch` are as in StepInput."""
     query_start = [0, *accumulate(chunk.end - chunk.start for chunk in chunks)]
     tokens = [sequence.token_ids[chunk.start : chunk.end] for chunk, sequence in zip(chunks, sequences, strict=True)]
     placed = [sequence.pages.place(chunk.end, lease) for chunk, sequence in zip(chunks, sequences, strict=True)]
@@ -32,5 +36,6 @@ def pack_step(
         page_moves=pack_moves(moves),
         logit_rows=np.array([query_start[b + 1] - 1 for b, chunk in enumerate(chunks) if chunk.is_last], np.int32),
         read_pages=np.array(read_pages, np.int32) if any(read_pages) else ALL_PAGES,
+        watch=np.array(watch, np.int32) if any(watch) else NOBODY,
     )
     return step, moves

@@ -12,11 +12,11 @@ from edge.pages.geometry import GroupPages
 from edge.pages.pool import NOTHING, Pool
 from edge.pages.prefix_cache import PrefixCache
 from edge.pages.room import Room
-from edge.pressure import choose_relief, run_relief
+from edge.pressure import Relief, choose_relief, first_demotions, run_relief
 from edge.queues import Queues
 from edge.request import Request
 from edge.scheduler.plan import plan
-from edge.scheduler.state import Demote, Evict, GiveUp, Nothing, Preempt, StepLimits, StepPlan
+from edge.scheduler.state import Demote, Evict, GiveUp, Nothing, Preempt, Settle, StepLimits, StepPlan
 from edge.stats import StepCounts
 from edge.units import human_bytes
 
@@ -59,6 +59,9 @@ class StepChoice:
                 continue
             elif isinstance(decision, GiveUp):
                 self.queues.give_up(decision.owner, self.prefix_cache)
+            elif isinstance(decision, Settle):
+                if (failed := self._settle(self.queues.running(decision.request), state.room)) is not None:
+                    return failed
             elif isinstance(decision, Demote):
                 demoted = self._demote(state.room)
                 if isinstance(demoted, Failed):
@@ -76,6 +79,12 @@ class StepChoice:
                 return decision
             can_evict = len(self.prefix_cache) > 0
 
+    def _settle(self, request: Request, room: Room) -> Failed | None:
+        """Demotes pages of a request whose prompt is computed, as many as there is room for."""
+        pages = request.sequence.pages
+        chosen = first_demotions(pages, request.watch.demotions(pages, self.groups), room)
+        return self._relieve(Relief({pages: chosen}, {}))
+
     def _demote(self, room: Room) -> bool | Failed:
         """Demotes pages of running requests; whether there were any."""
         relief = choose_relief(self.queues.running_pages(), self.pool, room)
@@ -84,6 +93,13 @@ class StepChoice:
             cuts = len(self.prefix_cache)
             self.prefix_cache.clear()
             return len(self.prefix_cache) < cuts
+        if (failed := self._relieve(relief)) is not None:
+            return failed
+        self.counts.pages_demoted += sum(map(len, relief.demotions.values()))
+        return True
+
+    def _relieve(self, relief: Relief) -> Failed | None:
+        """Runs it and counts its moves."""
         started = time.perf_counter()
         try:
             moves = run_relief(relief, self.pool, self.groups, self.executor)
@@ -92,8 +108,7 @@ class StepChoice:
             return Failed(tuple(each for each in self.queues.active() if each.sequence.pages in owners), error)
         self.counts.loop_seconds -= time.perf_counter() - started  # the engine's
         self.counts.add_moves(moves)
-        self.counts.pages_demoted += sum(map(len, relief.demotions.values()))
-        return True
+        return None
 
     def _stuck(self, request: Request) -> Failed:
         """It had the pool for itself, from its first token on."""

@@ -41,8 +41,9 @@ class StepRunner:
         """A step with `requests[b]` in chunk b. With `publishes` the cut points in its chunks go to the prefix cache."""
         chunks = step_plan.chunks
         reads = [request.wanted_pages(chunk.start, chunk.end) for request, chunk in zip(requests, chunks, strict=True)]
+        watch = [request.watch.rows(chunk.start, chunk.end) for request, chunk in zip(requests, chunks, strict=True)]
         with self.pool.reserve(step_plan.extents) as lease:
-            step, moves = pack_step(chunks, [request.sequence for request in requests], lease, reads)
+            step, moves = pack_step(chunks, [request.sequence for request in requests], lease, reads, watch)
             started = time.perf_counter()
             try:
                 output = self.executor.run(step)
@@ -55,6 +56,8 @@ class StepRunner:
             self._publish(chunks, requests, step.page_table, output)
         for b, (request, chunk) in enumerate(zip(requests, chunks, strict=True)):
             request.sequence.pages.commit(step.page_table[:, b], chunk.end)
+            if watch[b]:
+                request.watch.add(chunk.start, chunk.end, output.mass[:, b])
         self.counts.add_step(step_plan, requests, seconds)
         self.counts.add_moves(moves)
         if (news := self.watch.news(self.pool.used_bytes - self.pool.cached_bytes)) is not None:

@@ -26,6 +26,14 @@ def human_bytes(count: int) -> str:
     return f"{size:.0f} {units[0]}" if units[0] == "bytes" else f"{size:.1f} {units[0]}"
 
 
+def human_seconds(seconds: float) -> str:
+    """`40 s`, `12 min` or `2 h 05 min`: an estimate has no more digits."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
 def planned_and_used(planned_bytes: int, peak_bytes: int | None) -> str:
     """Memory as planned and as used; None: the system does not tell the latter."""
     planned = f"planned {human_bytes(planned_bytes)}"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from calibration.build_text import NAME
 from edge.kv_eval.fed_sequence import FLOOR, open_sequences
+from edge.kv_eval.forms import forms_of
 from edge.kv_eval.likeness import measure_likeness
 from edge.kv_eval.texts import Document
 from edge.manifest import Verdict
@@ -38,7 +39,7 @@ def prove_presets(
     rows = min(window // 4, window - FIRST_SEALED)
     if rows * len(documents) < LEAST:
         return {}
-    with open_sequences(engine, spec, presets, window) as sequences:
+    with open_sequences(engine, spec, forms_of(presets), window) as sequences:
         found = measure_likeness(sequences, documents, rows, 0, progress)
     floor = found[FLOOR].comparison
     return {

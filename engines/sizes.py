@@ -77,6 +77,7 @@ def model_plan(
         memory,
         offered,
         budget_bytes=kv.budget_bytes,
+        policy=kv.policy,
         sequences=sequences,
         longest_context=spec.context_length,
         config=config,

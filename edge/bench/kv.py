@@ -1,4 +1,4 @@
-"""Presets of a package on long texts. Owns: the order of the measurement, the keys of its figures. Needs: kv_eval, gates.
+"""KV forms of a package on long texts. Owns: the order of the measurement, the keys of its figures. Needs: kv_eval, gates.
 Never: a terminal.
 """
 
@@ -8,24 +8,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from edge.bench.kv_choice import PolicyChoice, choose_policy
+from edge.bench.kv_estimate import estimate_seconds
+from edge.bench.kv_rows import FormFigures, ReadFigures
 from edge.comparison import Comparison
 from edge.config import InferenceConfig
-from edge.kv_eval.fed_sequence import FLOOR, FedSequence, open_sequences, reading_name, reading_presets
-from edge.kv_eval.likeness import Likeness, measure_likeness
-from edge.kv_eval.recall import RecallCounts, make_haystacks, measure_recall
-from edge.kv_eval.texts import Document, Text, cut_documents
+from edge.kv_eval.fed_sequence import FLOOR, FedSequence, open_sequences, reading_forms, reading_name
+from edge.kv_eval.forms import Form, forms_of
+from edge.kv_eval.haystacks import Haystack
+from edge.kv_eval.likeness import Likeness, run_document
+from edge.kv_eval.recall import Recall, make_haystacks
+from edge.kv_eval.texts import Text
 from edge.pages.budget import plan_pool
-from edge.pages.geometry import page_groups, pages_for, table_bytes
+from edge.pages.geometry import pages_for, table_bytes
 from edge.pages.read_budget import ReadAll, ReadBudget
+from edge.policies import PolicyName
 from edge.preset_gates import judge_preset
-from edge.presets import PRESETS, PresetName
-from edge.stats import ReadCounts
+from edge.presets import PresetName
+from edge.units import human_seconds
 
 if TYPE_CHECKING:
-    from edge.manifest import Verdict
+    from edge.executors.native import NativeExecutor
     from edge.package import Package
     from edge.progress import Progress
     from edge.spec import ModelSpec
+    from edge.text.tokenizer import Tokenizer
 
 SINGLY = 32  # tokens of each document that are decoded one by one
 LEAST_CLAIM = 2000  # positions compared below which a gate's outcome is no claim
@@ -42,115 +49,11 @@ class KvLoad:
     needles: int
     seed: int
     budget: ReadBudget = field(default_factory=ReadAll)  # presets that seal run once more with it
-
-
-@dataclass(frozen=True, slots=True)
-class ReadFigures:
-    """A preset whose answers read the pages of a budget."""
-
-    preset: PresetName
-    likeness: Likeness  # to `exact`, which reads all
-    recall: RecallCounts | None  # None: not asked for
-    reads: ReadCounts
+    policies: tuple[PolicyName, ...] = ()  # that each preset that seals has beside itself
 
     @property
-    def read_share(self) -> float | None:
-        """Of the sealed pages, 0 to 1, that tokens read which were not to read all; None where all read all."""
-        pages = self.reads.read + self.reads.skipped
-        return self.reads.read / pages if pages else None
-
-    def as_dict(self) -> dict[str, Any]:
-        comparison, reads = self.likeness.comparison, self.reads
-        row: dict[str, Any] = {
-            "preset": self.preset,
-            "kl_mean": comparison.kl_mean,
-            "kl_max": comparison.kl_max,
-            "top1": comparison.top1,
-            "perplexity_ratio": comparison.perplexity_ratio,
-            "decode_tokens_per_s": self.likeness.decode_rate,
-            "tokens": reads.tokens,
-            "pages_read": reads.read,
-            "pages_skipped": reads.skipped,
-            "probes": reads.probes,
-            "omitted": reads.mean_omitted,
-        }
-        if self.recall is not None:
-            row["right"] = dict(sorted((kind, self.recall.right[kind]) for kind in self.recall.asked))
-            row["asked"] = dict(sorted(self.recall.asked.items()))
-        return row
-
-
-@dataclass(frozen=True, slots=True)
-class PresetFigures:
-    """One preset at the end of `context` tokens."""
-
-    preset: PresetName
-    likeness: Likeness
-    verdict: Verdict | None  # None: `exact`, which the others are held against
-    recall: RecallCounts | None  # None: not asked for
-    exact_recall: RecallCounts | None
-    table_bytes: int
-    pool_bytes: int  # as the runtime allocates it for this context: pages, slack, and what sealing needs beside them
-    open_bytes: int  # fp16 pages of all layers and tokens
-
-    @property
-    def held_bytes(self) -> int:
-        """Pages and their table at the end of a document."""
-        return sum(self.likeness.kv_bytes.values()) + self.table_bytes
-
-    @property
-    def smaller(self) -> float:
-        """Times that fp16 pages of all layers are larger than what stands."""
-        return self.open_bytes / self.held_bytes
-
-    @property
-    def finds_all(self) -> bool | None:
-        """Whether it finds as many needles as `exact`; None where none were asked."""
-        if self.recall is None or self.exact_recall is None:
-            return None
-        return self.recall.needles[0] >= self.exact_recall.needles[0]
-
-    @property
-    def passed(self) -> bool | None:
-        """The gate: likeness and needles. None for `exact`."""
-        return None if self.verdict is None else self.verdict.passed and self.finds_all is not False
-
-    @property
-    def broken(self) -> tuple[str, ...]:
-        """What is beyond its limit, in words."""
-        if self.verdict is None:
-            return ()
-        found = self.verdict.broken
-        if self.finds_all is False:
-            assert self.recall is not None and self.exact_recall is not None
-            found = (*found, f"needles {self.recall.needles[0]} of at least {self.exact_recall.needles[0]}")
-        return found
-
-    def as_dict(self) -> dict[str, Any]:
-        comparison, is_exact = self.likeness.comparison, self.verdict is None
-        row: dict[str, Any] = {
-            "preset": self.preset,
-            "kv_bytes": self.held_bytes,
-            "kv_bytes_by_format": self.likeness.kv_bytes,
-            "kv_table_bytes": self.table_bytes,
-            "kv_pool_bytes": self.pool_bytes,
-            "kv_open_bytes": self.open_bytes,
-            "smaller": self.smaller,
-            "pool_smaller": self.open_bytes / (self.pool_bytes + self.table_bytes),
-            "prefill_tokens_per_s": self.likeness.prefill_rate,
-            "decode_tokens_per_s": self.likeness.decode_rate,
-            "kl_mean": 0.0 if is_exact else comparison.kl_mean,
-            "kl_max": 0.0 if is_exact else comparison.kl_max,
-            "top1": 1.0 if is_exact else comparison.top1,
-            "perplexity_ratio": 1.0 if is_exact else comparison.perplexity_ratio,
-            "perplexity": None if is_exact else comparison.tested_perplexity,
-            "gate": None if self.passed is None else ("passed" if self.passed else "failed"),
-            "broken": list(self.broken),
-        }
-        if self.recall is not None:
-            row["right"] = dict(sorted((kind, self.recall.right[kind]) for kind in self.recall.asked))
-            row["asked"] = dict(sorted(self.recall.asked.items()))
-        return row
+    def forms(self) -> tuple[Form, ...]:
+        return forms_of(self.presets, self.policies)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +63,7 @@ class KvFigures:
     rows: int  # positions compared, all documents together
     isa: str
     floor: Comparison  # pages as exact as `exact`, changed by the least there is
-    presets: tuple[PresetFigures, ...]
+    forms: tuple[FormFigures, ...]
     reads: tuple[ReadFigures, ...] = ()  # with the read budget, where there is one
 
     @property
@@ -168,7 +71,14 @@ class KvFigures:
         """Whether enough was compared, over more than one document."""
         return self.rows >= LEAST_CLAIM and len(self.documents) > 1
 
+    @property
+    def choice(self) -> PolicyChoice | None:
+        """None where `uniform` alone was measured."""
+        return choose_policy(self.forms, self.floor)
+
     def as_dict(self) -> dict[str, Any]:
+        exact = next(row for row in self.forms if row.verdict is None)
+        asked = [] if exact.recall is None else exact.recall.asked
         return {
             "context": self.load.context,
             "documents": list(self.documents),
@@ -183,7 +93,11 @@ class KvFigures:
                 "top1": self.floor.top1,
                 "perplexity_ratio": self.floor.perplexity_ratio,
             },
-            "presets": [row.as_dict() for row in self.presets],
+            "forms": [row.as_dict() for row in self.forms],
+            "questions": [
+                {"kind": each.kind, "tokens": each.tokens, "depths": list(each.depths), "prefix": each.prefix} for each in asked
+            ],
+            "choice": None if self.choice is None else self.choice.as_dict(),
             "read_budget": str(self.load.budget),
             "reads": [row.as_dict() for row in self.reads],
         }
@@ -192,65 +106,95 @@ class KvFigures:
 def measure_kv(
     package: Package, load: KvLoad, texts: Sequence[Text], progress: Progress, *, threads: int | None = None, isa: str = "auto"
 ) -> KvFigures:
-    """Runs `texts` through the engine of `package` under each preset of `load`. RequestError where no text is long enough."""
-    tokenizer = package.open_tokenizer()
-    documents = cut_documents(tokenizer, texts, load.context, load.documents)
-    haystacks = make_haystacks(tokenizer, texts, load.context, load.needles, load.seed) if load.needles else ()
-    rows = min(-(-load.tokens // len(documents)), load.context)
+    """Runs `texts` through the engine of `package` under each form of `load`. RequestError where no text is long enough.
+
+    The documents that are compared are those in which needles are, so that each is computed once a form.
+    """
+    tokenizer, forms = package.open_tokenizer(), load.forms
+    haystacks = make_haystacks(tokenizer, texts, load.context, load.documents, load.tokens, load.needles, load.seed)
+    whole = [haystack for haystack in haystacks if haystack.rows]
     with open_sequences(
-        package.path / "engine", package.spec, load.presets, load.context, budget=load.budget, threads=threads, isa=isa
+        package.path / "engine", package.spec, forms, load.context, budget=load.budget, threads=threads, isa=isa
     ) as sequences:
-        likeness = measure_likeness(sequences, documents, rows, min(SINGLY, rows), progress)
-        reads = {preset: sequences[reading_name(preset)].reads for preset in reading_presets(load.presets, load.budget)}
-        recall = measure_recall(sequences, tokenizer, haystacks, progress) if haystacks else None
-        used_isa = _isa(sequences)
-    figures = _figures(package.spec, load, documents, likeness, recall)
+        engine = _engine(sequences)
+        used_isa = engine.isa
+        seconds = estimate_seconds(sequences, forms, haystacks, SINGLY, engine.pool)
+        likeness, recall = _run(sequences, tokenizer, haystacks, seconds, progress)
+        reads = {form.preset: sequences[reading_name(form.preset)].reads for form in reading_forms(forms, load.budget)}
     return KvFigures(
         load,
-        tuple(document.text for document in documents),
-        rows * len(documents),
+        tuple(haystack.document.text for haystack in whole),
+        sum(haystack.rows for haystack in whole),
         used_isa,
         likeness[FLOOR].comparison,
-        figures,
+        _figures(package.spec, load, whole, likeness, recall),
         tuple(
-            ReadFigures(preset, likeness[name], None if recall is None else recall[name], counts)
+            ReadFigures(preset, likeness[name], recall.get(name), counts)
             for preset, counts in reads.items()
             for name in (reading_name(preset),)
         ),
     )
 
 
-def _isa(sequences: Mapping[str, FedSequence]) -> str:
+def _run(
+    sequences: Mapping[str, FedSequence],
+    tokenizer: Tokenizer,
+    haystacks: Sequence[Haystack],
+    seconds: float,
+    progress: Progress,
+) -> tuple[dict[str, Likeness], dict[str, Recall]]:
+    """By sequence: all documents; questions of all but FLOOR, {} without any."""
+    likeness = {name: Likeness() for name in sequences}
+    asked = {name: sequence for name, sequence in sequences.items() if name != FLOOR}
+    recall = {name: Recall() for name in asked if any(haystack.cases for haystack in haystacks)}
+    running = [sequences if haystack.rows else asked for haystack in haystacks]
+    tokens = sum(len(haystack.document.ids) * len(running[number]) for number, haystack in enumerate(haystacks))
+    progress.start(f"{len(asked)} forms, {len(haystacks)} documents, about {human_seconds(seconds)}", tokens, "tokens")
+    for number, haystack in enumerate(haystacks):
+
+        def ask(name: str, sequence: FedSequence, haystack: Haystack = haystack) -> None:
+            if name in recall:
+                recall[name].ask(sequence, tokenizer, haystack)
+
+        singly, stop = min(SINGLY, haystack.rows), haystack.stop
+        run_document(running[number], likeness, number, haystack.document, haystack.rows, singly, progress, stop, ask)
+    progress.done()
+    return likeness, recall
+
+
+def _engine(sequences: Mapping[str, FedSequence]) -> NativeExecutor:
     from edge.executors.native import NativeExecutor
 
     executor = next(iter(sequences.values())).executor
     assert isinstance(executor, NativeExecutor), "bench opens CPU packages only"
-    return executor.isa
+    return executor
 
 
 def _figures(
     spec: ModelSpec,
     load: KvLoad,
-    documents: Sequence[Document],
+    documents: Sequence[Haystack],
     likeness: Mapping[str, Likeness],
-    recall: Mapping[str, RecallCounts] | None,
-) -> tuple[PresetFigures, ...]:
+    recall: Mapping[str, Recall],
+) -> tuple[FormFigures, ...]:
     config, context = InferenceConfig.load(), load.context
-    names = ", ".join(dict.fromkeys(document.text for document in documents))
+    names = ", ".join(dict.fromkeys(haystack.document.text for haystack in documents))
     rows = []
-    for preset in load.presets:
-        groups, found = page_groups(spec, PRESETS[preset]), likeness[preset]
+    for form in load.forms:
+        groups, found = form.groups(spec), likeness[form.name]
         verdict = None
-        if preset != "exact":
+        if form.preset != "exact":
             floor = likeness[FLOOR].comparison
-            verdict = judge_preset(preset, found.comparison, floor, text=names, windows=len(documents), window_tokens=context)
+            verdict = judge_preset(
+                form.preset, found.comparison, floor, text=names, windows=len(documents), window_tokens=context
+            )
         rows.append(
-            PresetFigures(
-                preset=preset,
+            FormFigures(
+                form=form,
                 likeness=found,
                 verdict=verdict,
-                recall=None if recall is None else recall[preset],
-                exact_recall=None if recall is None else recall["exact"],
+                recall=recall.get(form.name),
+                exact_recall=recall.get("exact"),
                 table_bytes=table_bytes(groups, pages_for(context)),
                 pool_bytes=plan_pool(groups, context, 1, config).pool_bytes,
                 open_bytes=sum(pages_for(context) * group.open.bytes for group in groups),

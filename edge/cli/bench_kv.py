@@ -20,6 +20,7 @@ from edge.cli.options import (
 from edge.cli.progress import terminal_progress
 from edge.cli.screen import shown
 from edge.errors import RequestError
+from edge.policies import RAISED_SHARES
 from edge.presets import PRESETS, PresetName
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from edge.kv_eval.texts import Text
     from edge.package import Package
     from edge.pages.read_budget import ReadBudget
+    from edge.policies import PolicyName
 
 
 def _read_presets(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[PresetName, ...] | None:
@@ -38,6 +40,15 @@ def _read_presets(context: click.Context, parameter: click.Parameter, value: str
         if name not in PRESETS:
             raise click.BadParameter(f"{name!r} is not one of {', '.join(PRESETS)}.", context, parameter)
     return tuple(name for name in PRESETS if name in asked or name == "exact")
+
+
+def _read_policies(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[PolicyName, ...]:
+    """Names with commas between them; all without."""
+    asked = list(RAISED_SHARES) if value is None else [name.strip() for name in value.split(",")]
+    for name in asked:
+        if name not in RAISED_SHARES:
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(RAISED_SHARES)}.", context, parameter)
+    return tuple(name for name in RAISED_SHARES if name in asked)
 
 
 @click.command(name="kv")
@@ -52,6 +63,12 @@ def _read_presets(context: click.Context, parameter: click.Parameter, value: str
     metavar="NAMES",
     help="With commas; `exact` always runs.  [default: the engine's]",
 )
+@click.option(
+    "--policies",
+    callback=_read_policies,
+    metavar="NAMES",
+    help="With commas, for each preset but `exact`; `uniform`, the preset by itself, always runs.  [default: all]",
+)
 @click.option("--text", "files", multiple=True, type=click.Path(path_type=Path), help="Use this text; may be repeated.  "
               "[default: the text that builds read, and licences, policies and books that this machine has]")  # fmt: skip
 @click.option(
@@ -64,7 +81,7 @@ def _read_presets(context: click.Context, parameter: click.Parameter, value: str
     show_default=True,
     help="Positions to compare, in all.",
 )
-@click.option("--needles", type=click.IntRange(min=0), default=20, show_default=True, help="Facts to be found; 0: none.")
+@click.option("--needles", type=click.IntRange(min=0), default=100, show_default=True, help="Facts to be found; 0: none.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the facts and where they stand.")
 @click.option("--png", type=click.Path(path_type=Path), help="Draw quality against bytes into this file (bench extra).")
 @read_budget_option("all: presets run without")
@@ -77,6 +94,7 @@ def command(
     package: Path,
     context: int | None,
     presets: tuple[PresetName, ...] | None,
+    policies: tuple[PolicyName, ...],
     files: tuple[Path, ...],
     documents: int,
     tokens: int,
@@ -90,12 +108,12 @@ def command(
     ignore_verdict: bool,
     as_json: bool,
 ) -> None:
-    """Run long texts through PACKAGE under each KV preset, side by side in one engine: memory, speed, likeness to exact pages,
-    needles, and whether the preset keeps its gate. With --read-budget presets that seal run once more, their tokens reading
-    some pages alone: every token that is compared, and the questions.
+    """Run long texts through PACKAGE under each KV preset and policy, side by side in one engine: memory, speed, likeness to
+    exact pages, needles, and whether the preset keeps its gate. With --read-budget presets that seal run once more, their
+    tokens reading some pages alone: every token that is compared, and the questions.
 
-    The last positions of each document are compared, tokens being given, not chosen. Needles and chains of decisions are asked
-    once the pages in which they stand are sealed.
+    Needles and chains of decisions stand in the documents, and in shorter ones besides; they are asked once the pages in which
+    they stand are sealed. Then the last positions of each document are compared, tokens being given, not chosen.
     """
     from edge.bench.commit import code_commit
     from edge.bench.kv import KvLoad, measure_kv
@@ -108,10 +126,14 @@ def command(
         need_matplotlib(png, "--png")
     opened = Package.open(package, force=ignore_verdict)
     budget = read_budget or ReadAll()
-    load = KvLoad(_context(opened, context), _presets(opened, presets), documents, tokens, needles, seed, budget)
+    load = KvLoad(_context(opened, context), _presets(opened, presets), documents, tokens, needles, seed, budget, policies)
     _check_memory(opened, load, threads, ignore_budget)
-    with terminal_progress() as progress:
-        figures = measure_kv(opened, load, _texts(files), progress, threads=threads, isa=isa)
+    try:
+        with terminal_progress() as progress:
+            figures = measure_kv(opened, load, _texts(files), progress, threads=threads, isa=isa)
+    except KeyboardInterrupt:
+        click.echo("edge: stopped, nothing was kept. Less to measure: --presets, --policies, --documents, --context", err=True)
+        raise
     commit = code_commit()
     title = f"{opened.spec.name} ({opened.manifest.tier}), edge-zero {edge.__version__} {commit or ''}".strip()
     if png is not None:
@@ -173,7 +195,7 @@ def _check_memory(package: Package, load: KvLoad, threads: int | None, ignore_bu
     rows = 2 * 4 * SEAL_TOKENS * spec.vocab_size  # the logits of `exact`, and a copy of them
     sizes = MemorySizes(
         weights=plan.weight_bytes,
-        pool=lambda tokens: shared_pool(spec, load.presets, tokens, load.budget).pool_bytes,
+        pool=lambda tokens: shared_pool(spec, load.forms, tokens, load.budget).pool_bytes,
         workspace=lambda tokens: workspace_bytes(plan, spec, Limits(tokens, SEAL_TOKENS, 1, SEAL_TOKENS), used_threads) + rows,
         host=load_device(package.manifest.target).host.base_bytes + load_device(package.manifest.target).host.text_bytes,
     )

@@ -232,7 +232,7 @@ class Conversation:
             return b""
         until = chat.text[: begin + len(document)]
         if self._zones[0] != until:
-            from edge.cli.text_zones import text_zones
+            from edge.anchors.text_zones import text_zones
 
             self._zones = until, text_zones(document, self._tokenizer.encode_chat_located(chat), begin)
         return self._zones[1]

@@ -68,7 +68,7 @@ def document_context(
     """The context for a chat about the document of `settings`: what is asked for, all that a KV budget holds (None), or enough
     for the document, a question and an answer: also beside a budget, where it holds them with pages demoted. RequestError or
     BudgetError, with tokens and bytes, where the document leaves no room for them."""
-    from edge.cli.text_zones import text_zones
+    from edge.anchors.text_zones import text_zones
 
     chat = render_chat(template, opening_messages(settings.system, settings.document, "?"))
     located = tokenizer.encode_chat_located(chat)

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from edge.bench.kv import LEAST_CLAIM, KvFigures, PresetFigures
+from edge.bench.kv import LEAST_CLAIM, KvFigures
+from edge.bench.kv_rows import FormFigures
+from edge.cli.kv_words import choice_lines, folded
 from edge.cli.tables import format_table
 from edge.comparison import Comparison
-from edge.contract import PAGE_FORMATS
+from edge.kv_eval.recall import Recall
 from edge.units import human_bytes
+
+_GATES = {None: "", "passed": "passed", "unsure": "unsure", "failed": "FAILED"}
 
 
 def kv_tables(figures: KvFigures) -> str:
-    """Memory and speed, then quality and gates, each a line a preset; what failed is said below."""
-    parts = [_sources(figures), _memory(figures), _quality(figures)]
+    """One table with a line a form, policies under their preset; what failed and which policy is best are said below."""
+    parts = [_sources(figures), _forms(figures)]
+    exact = figures.forms[0].recall
+    if exact is not None:
+        parts.append(folded(_where(exact)))
     if figures.reads:
         parts.append(_reads(figures))
-    failed = ["\n    ".join([f"{row.preset} failed its gate:", *row.broken]) for row in figures.presets if row.passed is False]
-    if failed:
-        parts.append("\n".join(failed))
+    for word, rows in (("failed its gate", "failed"), ("may have kept its gate, too few needles tell", "unsure")):
+        found = [row for row in figures.forms if row.outcome == rows]
+        parts += ["\n".join(["\n    ".join([f"{row.form.name} {word}:", *row.broken]) for row in found])] if found else []
+    choice = figures.choice
+    if choice is not None:
+        parts.append("\n".join(map(folded, choice_lines(choice, figures))))
     if not figures.is_claim:
         parts.append(f"Too little for a claim: {LEAST_CLAIM:,} positions of several documents (--tokens, --text)")
     return "\n\n".join(parts)
@@ -31,36 +41,39 @@ def _sources(figures: KvFigures) -> str:
     )
 
 
-def _memory(figures: KvFigures) -> str:
-    formats = [name for name in PAGE_FORMATS if any(name in row.likeness.kv_bytes for row in figures.presets)]
-    rows = [["MB of KV", *formats, "table", "all", "smaller", "prefill", "decode"]]
-    for row in figures.presets:
-        held = row.likeness.kv_bytes
-        rows.append(
-            [
-                row.preset,
-                *(_mega(held[name]) if name in held else "" for name in formats),
-                _mega(row.table_bytes),
-                _mega(row.held_bytes),
-                f"{row.smaller:.2f}x",
-                _rate(row.likeness.prefill_rate),
-                _rate(row.likeness.decode_rate),
-            ]
-        )
-    whole = human_bytes(figures.presets[0].open_bytes)
-    note = f"at a document's end; fp16 pages of all layers: {whole}; tokens/s, decode there"
-    return f"{format_table(rows, right=frozenset(range(1, len(rows[0]))))}\n{note}"
-
-
-def _quality(figures: KvFigures) -> str:
-    asked = figures.presets[0].recall is not None
-    rows = [["against exact", "KL", "KL max", "top-1", "ppl", *(["needles", "chains"] if asked else []), "gate"]]
-    for row in figures.presets:
-        rows.append(_quality_row(row))
+def _forms(figures: KvFigures) -> str:
+    asked = figures.forms[0].recall is not None
+    rows = [["", "MB", "less", "tok/s", "KL", "top-1", *(["needles", "-/+", "chains"] if asked else []), "gate"]]
+    for row in figures.forms:
+        rows.append(_form_row(row))
         if row.verdict is None:
-            rows.append(["  floor", *_likeness(figures.floor), *(["", ""] if asked else []), ""])
-    note = "floor: exact, last bits of fp16 flipped where presets seal; gates count from it"
-    return f"{format_table(rows, right=frozenset(range(1, len(rows[0]) - 1)))}\n{note}"
+            rows.append([" floor", "", "", "", *_likeness(figures.floor), *(["", "", ""] if asked else []), ""])
+    whole = human_bytes(figures.forms[0].open_bytes)
+    notes = [
+        f"MB: pages and their table at a document's end, and how often they go into {whole} of fp16. tok/s: decode there. "
+        "KL, top-1: against exact. floor: exact, last bits of fp16 flipped where presets seal; gates count from it.",
+    ]
+    if asked:
+        notes.append("-/+: needles that exact alone found, and that this one alone found.")
+    return f"{format_table(rows, right=frozenset(range(1, len(rows[0]) - 1)))}\n{folded(' '.join(notes))}"
+
+
+def _form_row(row: FormFigures) -> list[str]:
+    likeness = ["0", "1"] if row.verdict is None else _likeness(row.likeness.comparison)
+    recall: list[str] = []
+    if row.recall is not None:
+        pairs = "" if row.needles is None else f"-{row.needles.lost}+{row.needles.gained}"
+        recall = [_share(row.recall.needles), pairs, _share(row.recall.chains)]
+    name = row.form.preset if row.form.policy == "uniform" else f" {row.form.policy}"
+    size, rate = _mega(row.held_bytes), _rate(row.likeness.decode_rate)
+    return [name, size, f"{row.smaller:.2f}x", rate, *likeness, *recall, _GATES[row.outcome]]
+
+
+def _where(exact: Recall) -> str:
+    """Needles of `exact` by length of the prompt and by depth, so that one sees what the model itself can do."""
+    by_tokens = [f"{_share(exact.needles_where(tokens=tokens))} at {tokens:,} tokens" for tokens in exact.lengths]
+    fifths = [_share(exact.needles_where(depth=(fifth / 5, (fifth + 1) / 5))) for fifth in range(5)]
+    return f"exact finds {', '.join(by_tokens)}; by depth, in fifths, {' '.join(fifths)}"
 
 
 def _reads(figures: KvFigures) -> str:
@@ -77,15 +90,8 @@ def _reads(figures: KvFigures) -> str:
     return f"{format_table(rows, right=frozenset(range(1, len(rows[0]))))}\n{note}"
 
 
-def _quality_row(row: PresetFigures) -> list[str]:
-    likeness = ["0", "0", "1", "x1"] if row.verdict is None else _likeness(row.likeness.comparison)
-    recall = [] if row.recall is None else [_share(row.recall.needles), _share(row.recall.chains)]
-    gate = {None: "", True: "passed", False: "FAILED"}[row.passed]
-    return [row.preset, *likeness, *recall, gate]
-
-
 def _likeness(found: Comparison) -> list[str]:
-    return [f"{found.kl_mean:.5f}", f"{found.kl_max:.3f}", f"{found.top1:.4f}", f"x{found.perplexity_ratio:.4f}"]
+    return [f"{found.kl_mean:.5f}", f"{found.top1:.3f}"]
 
 
 def _share(counts: tuple[int, int]) -> str:
@@ -93,7 +99,8 @@ def _share(counts: tuple[int, int]) -> str:
 
 
 def _mega(size: int) -> str:
-    return f"{size / 1e6:.1f}" if size >= 50_000 else f"{size / 1e6:.3f}"
+    mega = size / 1e6
+    return f"{mega:.3f}" if mega < 0.05 else f"{mega:.1f}" if mega < 1000 else f"{mega:,.0f}"
 
 
 def _rate(rate: float | None) -> str:

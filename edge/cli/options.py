@@ -134,7 +134,8 @@ def kv_policy_option() -> Decorator:
     return click.option(
         "--kv-policy", type=click.Choice(tuple(RAISED_SHARES)), envvar="EDGE_KV_POLICY", show_envvar=True,
         help="Pages of a text that are kept a step more exact than the preset: none (uniform), those around headings "
-        "(anchors), as many anywhere (random, a control).  [default: yaml/runtime/inference.yaml]",
+        "(anchors), as many anywhere (random, a control), those that the end of the prompt looks at most (attention), these "
+        "and headings by halves (combined).  [default: yaml/runtime/inference.yaml]",
     )  # fmt: skip
 
 

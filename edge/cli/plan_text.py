@@ -13,7 +13,9 @@ from edge.cli.tables import format_table
 from edge.jetpacks import JetPackStep
 from edge.kv_budget import KvChoice
 from edge.planner import MemoryPlan
+from edge.policies import BY_ATTENTION
 from edge.preset_plan import PresetPlan
+from edge.presets import PRESETS
 from edge.roofline import DECODE_SHARE, SMALL_WEIGHTS
 from edge.target_plan import TargetPlan
 from edge.units import human_bytes
@@ -40,7 +42,13 @@ def plan_row(plan: CpuLoadPlan | TargetPlan) -> dict[str, Any]:
     row = asdict(memory) | {"total": memory.total, "fits": memory.fits}
     if isinstance(plan, CpuLoadPlan):
         presets = [asdict(preset) for preset in plan.presets]
-        return row | {"engine": "cpu", "preset": plan.kv.preset, "kv_budget": plan.kv.budget_bytes, "presets": presets}
+        return row | {
+            "engine": "cpu",
+            "preset": plan.kv.preset,
+            "kv_policy": plan.kv.policy,
+            "kv_budget": plan.kv.budget_bytes,
+            "presets": presets,
+        }
     rest = {key: value for key, value in asdict(plan).items() if key not in ("memory", "kind", "build")}
     build = None if plan.build is None else asdict(plan.build) | {"total": plan.build.total, "fits": plan.build.fits}
     estimates = dict(plan.estimates) | {"speeds": FORMULA}
@@ -58,10 +66,13 @@ def plan_text(plan: CpuLoadPlan | TargetPlan, model: str, tier: str, target: str
     title = f"{model}, {tier}, {target}"
     if isinstance(plan, CpuLoadPlan):
         budget = "" if plan.kv.budget_bytes is None else f", KV budget {human_bytes(plan.kv.budget_bytes)}"
-        load = f"{title}, context {plan.memory.context}, sequences {sequences}, preset {plan.kv.preset}{budget}"
+        policy = "" if plan.kv.policy == "uniform" else f", policy {plan.kv.policy}"
+        load = f"{title}, context {plan.memory.context}, sequences {sequences}, preset {plan.kv.preset}{policy}{budget}"
         lines = f"{load}\n{memory_text(plan.memory, {})}"
+        if plan.kv.policy in BY_ATTENTION and PRESETS[plan.kv.preset].seals:
+            lines += f"\npool: with room for a prompt's pages one step above {plan.kv.preset}, and for what they become then"
         absent = "when baked with it" if plan.kv.prefix_tokens else "not in this package"
-        return f"{lines}\n\nKV precision\n{_presets_table(plan.presets, absent)}"
+        return f"{lines}\n\nKV precision\n{_presets_table(plan.presets, absent)}" if plan.presets else lines
     parts = [
         f"{title} ({plan.title}), {plan.kind} engine, context {plan.memory.context}\n",
         _memory_heading(plan),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from edge import env
 from edge.interrupts import deferred_interrupts
 from edge.progress import Progress
-from edge.units import human_bytes
+from edge.units import human_bytes, human_seconds
 
 if TYPE_CHECKING:
     import rich.progress
@@ -57,7 +57,7 @@ class LineProgress:
         if tenth > self._tenth and (now := time.monotonic()) >= self._next:
             self._next, self._tenth = now + _QUIET_SECONDS, tenth
             left = (now - self._started) * max(0, self._total - self._count) / self._count
-            self._say(f"{self._task}: {10 * tenth} % of {in_units(self._total, self._unit)}, about {left:.0f} s left")
+            self._say(f"{self._task}: {10 * tenth} % of {in_units(self._total, self._unit)}, {human_seconds(left)} left")
 
     def done(self) -> None:
         pass

@@ -37,7 +37,7 @@ def prompt_ids(
     package: Package, tokenizer: Tokenizer, prompt: str, *, system: str | None, raw: bool, template_file: Path | None
 ) -> tuple[list[int], bytes]:
     """Token ids of the prompt, through the chat template where there is one and `raw` allows it; zones of its pages."""
-    from edge.cli.text_zones import text_zones
+    from edge.anchors.text_zones import text_zones
     from edge.text.template import ChatTemplate, render_chat
 
     template: ChatTemplate | None = None

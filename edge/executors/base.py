@@ -12,6 +12,8 @@ from edge.errors import ExecutorError
 
 ALL_PAGES = np.empty(0, np.int32)  # of StepInput.read_pages
 NOT_PROBED = np.empty(0, np.float32)  # of StepOutput.omitted
+NOBODY = np.empty(0, np.int32)  # of StepInput.watch
+NOT_WATCHED = np.empty((0, 0, 0), np.int64)  # of StepOutput.mass
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class StepInput:  # the loop writes, executors read
     # of the pages whose K is sealed, the best by their bounds, beside the first page and those that are fp16. n < 0: it reads
     # all, and `omitted` tells what -n pages would have left out.
     read_pages: np.ndarray = field(default_factory=lambda: ALL_PAGES)
+    watch: np.ndarray = field(default_factory=lambda: NOBODY)  # [B], or empty: the last rows, WATCH_ROWS at most, `mass` is of
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,10 @@ class StepOutput:  # executors write, the loop reads
     # float32 [B], or empty where `read_pages` is: of a sequence whose read_pages is negative the share of the softmax, 0 to 1,
     # that the pages not chosen have; mean over the layers without a window and their query heads.
     omitted: np.ndarray = field(default_factory=lambda: NOT_PROBED)
+    # int64 [G, B, max_pages], or empty where `watch` is: shares of the softmax that the watched rows of a sequence give to each
+    # page, summed over rows, query heads and the layers of the group, in units of 1 / MASS_STEPS (contract.py). The same bits
+    # whatever else is in the step, and rows may be watched in several steps and added.
+    mass: np.ndarray = field(default_factory=lambda: NOT_WATCHED)
 
     def errors(self) -> dict[int, ExecutorError]:
         """Of the sequences whose numbers are not finite, by their place in the step."""

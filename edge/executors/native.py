@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edge.contract import PAGE_TOKENS
 from edge.errors import BudgetError, ConfigError, ExecutorError, PackageError
-from edge.executors.base import StepInput, StepOutput
+from edge.executors.base import NOT_WATCHED, StepInput, StepOutput
 from edge.executors.cpu_plan import PLAN_FILE, WEIGHTS_FILE, CpuPlan, shape_numbers
 from edge.executors.native_core import load_core
 from edge.executors.pool_memory import PoolFile, PoolMemory, loss_line
@@ -33,11 +34,12 @@ def available_threads() -> int:
 
 
 def workspace_bytes(plan: CpuPlan, spec: ModelSpec, limits: Limits, threads: int) -> int:
-    """Bytes that the core allocates beside weights and pool, logits included."""
+    """Bytes that the core allocates beside weights and pool, logits and the mass of pages included."""
     core = load_core()
     numbers = [limits.max_step_tokens, limits.max_sequences, limits.max_context, limits.max_logit_rows]
     space: int = core.workspace_bytes(plan.tensor_records(), plan.op_records(), shape_numbers(spec), numbers, threads)
-    return space + limits.max_logit_rows * spec.vocab_size * 4
+    mass = len(spec.groups) * limits.max_sequences * -(-limits.max_context // PAGE_TOKENS) * 8
+    return space + limits.max_logit_rows * spec.vocab_size * 4 + mass
 
 
 class NativeExecutor:
@@ -118,7 +120,9 @@ class NativeExecutor:
         """The step's logits and flags. Raises ExecutorError with the core's reason."""
         count = len(step.kv_len)
         omitted = self._omitted[:count]
-        output = StepOutput(self._logits[: len(step.logit_rows)], self._not_finite[:count], omitted[: len(step.read_pages)])
+        mass = np.empty(step.page_table.shape[:3], np.int64) if len(step.watch) else NOT_WATCHED
+        logits, not_finite = self._logits[: len(step.logit_rows)], self._not_finite[:count]
+        output = StepOutput(logits, not_finite, omitted[: len(step.read_pages)], mass)
         message, where, cancelled = self._engine.run(
             step.token_ids,
             step.query_start,
@@ -127,9 +131,11 @@ class NativeExecutor:
             step.page_moves,
             step.logit_rows,
             step.read_pages,
+            step.watch,
             output.logits,
             output.not_finite,
             omitted,
+            output.mass,
         )
         if cancelled:
             raise ExecutorError("native: the step was cancelled")

@@ -16,21 +16,26 @@ from pathlib import Path
 import numpy as np
 
 from edge.config import InferenceConfig
-from edge.contract import EMPTY, SEAL_TOKENS, word_offset
+from edge.contract import EMPTY, PAGE_TOKENS, SEAL_TOKENS, word_offset
 from edge.errors import BudgetError
 from edge.executors.base import Executor
+from edge.kv_eval.forms import Form
 from edge.pages.fit import LARGEST_POOL, PoolSize, peak_extents, slab_bytes_for, slabs_for
-from edge.pages.geometry import ExtentKind, GroupPages, next_border, page_groups, pages_for, sealed_end
-from edge.pages.pool import Pool
+from edge.pages.geometry import ExtentKind, GroupPages, next_border, pages_for, sealed_end
+from edge.pages.policy import read_zones, seal_levels
+from edge.pages.pool import NOTHING, Pool
 from edge.pages.read_budget import ReadAll, ReadBudget, Reading
 from edge.pages.sequence import SequencePages
+from edge.policies import BY_ATTENTION, PolicyName
 from edge.presets import PRESETS, PresetName
+from edge.pressure import Relief, first_demotions, run_relief
 from edge.request import SequenceTokens
 from edge.scheduler.state import Chunk
 from edge.spec import ModelSpec
 from edge.stats import ReadCounts
 from edge.step import pack_step
 from edge.units import human_bytes
+from edge.watch import PromptWatch
 
 FLOOR = "floor"  # the control: `exact`, the last bit of each fp16 number flipped where presets would seal
 
@@ -61,20 +66,41 @@ class Nudge:
 
 @dataclass(slots=True)
 class FedSequence:
-    """One sequence under one preset; others may stand beside it in its engine."""
+    """One sequence of one form; others may stand beside it in its engine."""
 
     executor: Executor
     pool: Pool
     groups: tuple[GroupPages, ...]
     tokens: SequenceTokens
+    policy: PolicyName = "uniform"
     seconds: float = 0.0  # that the last `feed` was in the engine
     nudge: Nudge | None = None  # of the control; None: pages are as the engine wrote them
     budget: ReadBudget = field(default_factory=ReadAll)  # of tokens whose logits are asked for
     reads: ReadCounts = field(default_factory=ReadCounts)
     _reading: Reading = field(init=False)
+    _watch: PromptWatch = field(init=False)
 
     def __post_init__(self) -> None:
         self._reading = Reading(self.budget)
+        self._watch = PromptWatch.of(self.policy, self.groups, 0, 0)
+
+    def begin(self, zones: bytes = b"", prompt_tokens: int = 0) -> None:
+        """Forgets everything; what is fed next, up to `end_prefill`, is a prompt whose pages have these zones, a byte each. Its
+        length is to be known before where it is fed step by step; `feed_all` knows it."""
+        self.release()
+        pages, row = self.tokens.pages, read_zones(zones)
+        max_pages = pages.words().shape[1]
+        pages.assign(row, seal_levels(self.policy, row, self.groups[0].base, max_pages * PAGE_TOKENS))
+        self._watch = PromptWatch.of(self.policy, self.groups, prompt_tokens, max_pages)
+
+    def end_prefill(self) -> None:
+        """The prompt ends here: its pages get the levels that an answer finds. It was fed as `begin` says."""
+        pages = self.tokens.pages
+        while self._watch.is_due(self.length) and (left := self._watch.demotions(pages, self.groups)):
+            chosen = first_demotions(pages, left, self.pool.room(self.groups, NOTHING))
+            run_relief(Relief({pages: chosen}, {}), self.pool, self.groups, self.executor)
+        if self.policy in BY_ATTENTION:
+            pages.assign(pages.zones().copy(), seal_levels(self.policy, pages.zones(), self.groups[0].base))
 
     def read(self, budget: ReadBudget) -> None:
         """From now on tokens whose logits are asked for have this budget."""
@@ -110,7 +136,8 @@ class FedSequence:
             self.nudge.apply(pages.words(), begin)
         self.tokens.token_ids[begin:] = ids
         with self.pool.reserve(pages.step_extents(end)) as lease:
-            step, _ = pack_step([Chunk(self.tokens.owner, begin, end, True, ())], [self.tokens], lease, (read_pages,))
+            chunk, rows_watched = Chunk(self.tokens.owner, begin, end, True, ()), self._watch.rows(begin, end)
+            step, _ = pack_step([chunk], [self.tokens], lease, (read_pages,), (rows_watched,))
             step = replace(step, logit_rows=np.arange(len(ids) - rows, len(ids), dtype=np.int32))
             started = time.perf_counter()
             output = self.executor.run(step)
@@ -119,6 +146,8 @@ class FedSequence:
                 raise error
             lease.commit()
         pages.commit(step.page_table[:, 0], end)
+        if rows_watched:
+            self._watch.add(begin, end, output.mass[:, 0])
         if read_pages:
             omitted = float(output.omitted[0])
             self._reading = self._reading.after(read_pages, omitted)
@@ -127,9 +156,27 @@ class FedSequence:
 
     def feed_all(self, ids: Sequence[int]) -> None:
         """Computes `ids`, chunk by chunk, without logits."""
-        start = self.length
+        start, max_pages = self.length, self.tokens.pages.words().shape[1]
+        self._watch = PromptWatch.of(self.policy, self.groups, start + len(ids), max_pages)
         for begin, end in spans(start, start + len(ids)):
             self.feed(ids[begin - start : end - start], 0)
+
+    def pretend(self, length: int, memory: np.ndarray) -> None:
+        """Holds pages as if it had `length` tokens, all zero, in `memory`, uint8 [pool_bytes] of the pool: for a clock."""
+        pages = self.tokens.pages
+        for begin, end in spans(self.length, length):
+            with self.pool.reserve(pages.step_extents(end)) as lease:
+                words, _ = pages.place(end, lease)
+                lease.commit()
+            pages.commit(words, end)
+            self.tokens.token_ids += [0] * (end - begin)
+        for each in pages.extents_between(0, len(memory)):
+            begin = word_offset(int(pages.words()[each.group, each.page, int(each.is_value)]))
+            memory[begin : begin + pages.extent_kind(each).bytes] = 0
+
+    def can_rewind(self, length: int) -> bool:
+        """Whether nothing of what a query at `length` reads is gone or changed."""
+        return self.tokens.pages.can_rewind(length)
 
     def rewind(self, length: int) -> None:
         """Forgets the tokens from `length` on; no seal border that was passed may lie behind it."""
@@ -158,9 +205,11 @@ def spans(begin: int, end: int) -> Iterator[tuple[int, int]]:
         begin = stop
 
 
-def reading_presets(presets: Sequence[PresetName], budget: ReadBudget) -> tuple[PresetName, ...]:
-    """Those of `presets` that are run a second time, with this budget."""
-    return () if isinstance(budget, ReadAll) else tuple(preset for preset in presets if PRESETS[preset].seals)
+def reading_forms(forms: Sequence[Form], budget: ReadBudget) -> tuple[Form, ...]:
+    """Those of `forms` that are run a second time, with this budget: presets by themselves."""
+    if isinstance(budget, ReadAll):
+        return ()
+    return tuple(form for form in forms if PRESETS[form.preset].seals and not form.raises)
 
 
 def reading_name(preset: PresetName) -> str:
@@ -168,18 +217,18 @@ def reading_name(preset: PresetName) -> str:
     return f"{preset}, budget"
 
 
-def shared_pool(spec: ModelSpec, presets: Sequence[PresetName], tokens: int, budget: ReadBudget | None = None) -> PoolSize:
-    """A pool for one sequence of `tokens` tokens of each preset, one more of those that a read budget concerns, and FLOOR.
+def shared_pool(spec: ModelSpec, forms: Sequence[Form], tokens: int, budget: ReadBudget | None = None) -> PoolSize:
+    """A pool for one sequence of `tokens` tokens of each form, one more of those that a read budget concerns, and FLOOR.
     BudgetError where a page table does not reach so far."""
     extents: Counter[ExtentKind] = Counter()
-    for preset in (*presets, *reading_presets(presets, budget or ReadAll()), "exact"):
-        extents += peak_extents(page_groups(spec, PRESETS[preset]), tokens, 1)
+    for form in (*forms, *reading_forms(forms, budget or ReadAll()), Form("exact")):
+        extents += peak_extents(form.groups(spec), tokens, 1)
     slab = slab_bytes_for(extents, InferenceConfig.load().slab_bytes)
     size = PoolSize(slabs_for(extents, slab) * slab, slab)
     if size.pool_bytes > LARGEST_POOL:
         raise BudgetError(
-            f"pool: {human_bytes(size.pool_bytes)} for one sequence of {tokens} tokens of each preset, a page table reaches "
-            f"{human_bytes(LARGEST_POOL)}. Use less context or fewer presets"
+            f"pool: {human_bytes(size.pool_bytes)} for one sequence of {tokens} tokens of each form, a page table reaches "
+            f"{human_bytes(LARGEST_POOL)}. Use less context, fewer presets or fewer policies"
         )
     return size
 
@@ -188,26 +237,26 @@ def shared_pool(spec: ModelSpec, presets: Sequence[PresetName], tokens: int, bud
 def open_sequences(
     folder: Path,
     spec: ModelSpec,
-    presets: Sequence[PresetName],
+    forms: Sequence[Form],
     tokens: int,
     *,
     budget: ReadBudget | None = None,
     threads: int | None = None,
     isa: str = "auto",
 ) -> Iterator[dict[str, FedSequence]]:
-    """The CPU engine in `folder` with one empty sequence of up to `tokens` tokens of each preset, one more (`reading_name`) of
+    """The CPU engine in `folder` with one empty sequence of up to `tokens` tokens of each form, one more (`reading_name`) of
     those that a read budget concerns, one for FLOOR, and logits for every token of a chunk."""
     from edge.executors.native import NativeExecutor, available_threads
     from edge.manifest import Limits
 
     limits = Limits(tokens, SEAL_TOKENS, 1, SEAL_TOKENS)
     budget = budget or ReadAll()
-    size = shared_pool(spec, presets, tokens, budget)
+    size = shared_pool(spec, forms, tokens, budget)
     executor = NativeExecutor.open(
         folder, spec, limits, pool_bytes=size.pool_bytes, threads=threads or available_threads(), isa=isa
     )
     try:
-        yield fed_sequences(executor, executor.pool, spec, presets, tokens, Pool(size), budget)
+        yield fed_sequences(executor, executor.pool, spec, forms, tokens, Pool(size), budget)
     finally:
         executor.close()
 
@@ -216,25 +265,25 @@ def fed_sequences(
     executor: Executor,
     memory: np.ndarray,
     spec: ModelSpec,
-    presets: Sequence[PresetName],
+    forms: Sequence[Form],
     tokens: int,
     pool: Pool,
     budget: ReadBudget | None = None,
 ) -> dict[str, FedSequence]:
-    """Empty sequences in a pool of `shared_pool(spec, presets, tokens, budget)` in `memory`: one of each preset, those with the
-    budget, and FLOOR."""
+    """Empty sequences in a pool of `shared_pool(spec, forms, tokens, budget)` in `memory`, by their names: one of each form,
+    those with the budget, and FLOOR."""
     fed: dict[str, FedSequence] = {}
 
-    def add(name: str, preset: PresetName) -> FedSequence:
-        groups = page_groups(spec, PRESETS[preset])
+    def add(name: str, form: Form) -> FedSequence:
+        groups = form.groups(spec)
         sequence = SequenceTokens(len(fed), True, SequencePages(pool, groups, pages_for(tokens)))
-        fed[name] = FedSequence(executor, pool, groups, sequence)
+        fed[name] = FedSequence(executor, pool, groups, sequence, form.policy)
         return fed[name]
 
-    for preset in presets:
-        add(preset, preset)
-    for preset in reading_presets(presets, budget or ReadAll()):
-        add(reading_name(preset), preset).read(budget or ReadAll())
-    floor = add(FLOOR, "exact")
+    for form in forms:
+        add(form.name, form)
+    for form in reading_forms(forms, budget or ReadAll()):
+        add(reading_name(form.preset), form).read(budget or ReadAll())
+    floor = add(FLOOR, Form("exact"))
     floor.nudge = Nudge(memory, floor.groups)
     return fed

@@ -2,23 +2,25 @@
 the facts are (needles, chains), engines.
 
 A question is answer-prefixed: the sentence of the fact up to the answer, which a model without instruction tuning goes on with
-too. A haystack ends a few tokens behind a seal border, so that questions pass none: its pages are sealed before any is known,
-and each question starts from the same pages.
+too. It is asked a few tokens behind a seal border, so that questions pass none: the pages with facts are sealed before any is
+known, and each question starts from the same pages.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from edge.contract import PAGE_TOKENS, SEAL_TOKENS
 from edge.errors import RequestError
+from edge.kv_eval.texts import Document, Text, cut_text, frame_document
 from edge.pages.geometry import sealed_end
+from edge.text.located import LocatedIds
 from edge.text.tokenizer import Tokenizer
 
 SHORTEST = 4 * SEAL_TOKENS  # of a haystack, in tokens: two blocks are sealed
-_BEHIND_BORDER = 8  # tokens
+# Tokens. With windows of whole pages the next token frees no page, nor do the PAGE_TOKENS - 1 behind it.
+_BEHIND_BORDER = PAGE_TOKENS - 1
 _LONGEST_PIECE = 160  # tokens: paragraphs beyond are cut
 
 
@@ -42,8 +44,10 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Haystack:
-    ids: tuple[int, ...]  # BOS included
-    cases: tuple[Case, ...]
+    document: Document
+    rows: int  # its last tokens, whose logits are compared; 0: it is asked alone
+    stop: int  # tokens of it that are the prompt; the cases are asked behind them
+    cases: tuple[Case, ...]  # none: nothing is asked
 
 
 def haystack_tokens(context: int) -> int:
@@ -60,36 +64,51 @@ def question_room() -> int:
     return SEAL_TOKENS - _BEHIND_BORDER
 
 
-def make_haystack(tokenizer: Tokenizer, text: str, tokens: int, cases: Sequence[Case], seed: int) -> Haystack:
-    """`tokens` ids of `text`, from a place that `seed` draws and round its end, with the facts of `cases` between paragraphs.
-    Facts stand behind the first page, and before the pages that a question reads unsealed."""
-    head = tokenizer.frame([])
-    sealed = sealed_end(tokens) * PAGE_TOKENS
+def sealed_tokens(stop: int) -> int:
+    """Of a haystack that is asked behind `stop` tokens, those in which facts stand."""
+    return sealed_end(stop) * PAGE_TOKENS - PAGE_TOKENS
+
+
+def make_haystack(tokenizer: Tokenizer, text: Text, tokens: int, rows: int, stop: int, cases: Sequence[Case]) -> Haystack:
+    """`tokens` ids of `text`, from its front and round its end, with the facts of `cases` between paragraphs. Facts stand
+    behind the first page, and before the pages that a question behind `stop` tokens reads unsealed."""
     facts = sorted((share, fact) for case in cases for share, fact in case.facts)
-    wanted = [
-        (PAGE_TOKENS + share * (sealed - PAGE_TOKENS), tokenizer.encode(f"{fact}\n", specials=False)) for share, fact in facts
-    ]
+    wanted = [(PAGE_TOKENS + share * sealed_tokens(stop), _line(tokenizer, text.name, fact)) for share, fact in facts]
+    room, count = tokens - len(tokenizer.frame([])), 0
+    parts: list[tuple[Text, LocatedIds]] = []
     pieces = _pieces(tokenizer, text)
-    at = random.Random(seed).randrange(len(pieces))
-    ids = list(head)
-    while len(ids) < tokens:
+    piece = next(pieces)
+    while count < room:
         # A fact goes in before the paragraph that would carry it past its place, so that it ends sealed.
-        piece = pieces[at % len(pieces)]
-        if wanted and len(ids) >= PAGE_TOKENS and len(ids) + len(piece) > wanted[0][0]:
-            ids += wanted.pop(0)[1]
-            continue
-        ids += piece
-        at += 1
-    assert not wanted, "a haystack shorter than its facts"
-    return Haystack(tuple(ids[:tokens]), tuple(cases))
+        if wanted and count >= PAGE_TOKENS and count + len(piece[1].ids) > wanted[0][0]:
+            parts.append(wanted.pop(0)[1])
+        else:
+            parts.append(piece)
+            piece = next(pieces)
+        count += len(parts[-1][1].ids)
+    if wanted:
+        raise RequestError(f"{len(facts)} facts do not fit into {tokens} tokens of this vocabulary. Ask for --needles 0")
+    document = frame_document(tokenizer, *cut_text(*_joined(parts), 0, room))
+    return Haystack(document, rows, stop, tuple(cases))
 
 
-def _pieces(tokenizer: Tokenizer, text: str) -> list[list[int]]:
-    """Ids of each paragraph with its line end; RequestError for a text of white space."""
-    pieces: list[list[int]] = []
-    for line in text.splitlines():
-        ids = tokenizer.encode(f"{line}\n", specials=False)
-        pieces += [ids[begin : begin + _LONGEST_PIECE] for begin in range(0, len(ids), _LONGEST_PIECE)]
-    if not text.strip() or not pieces:
+def _joined(parts: Sequence[tuple[Text, LocatedIds]]) -> tuple[Text, LocatedIds]:
+    (first, joined), characters = parts[0], len(parts[0][0].text)
+    for text, located in parts[1:]:
+        joined, characters = joined.followed_by(located, characters), characters + len(text.text)
+    return Text(first.name, "".join(text.text for text, _ in parts)), joined
+
+
+def _line(tokenizer: Tokenizer, name: str, line: str) -> tuple[Text, LocatedIds]:
+    return Text(name, f"{line}\n"), tokenizer.encode_located(f"{line}\n", specials=False)
+
+
+def _pieces(tokenizer: Tokenizer, text: Text) -> Iterator[tuple[Text, LocatedIds]]:
+    """Each paragraph with its line end, again and again; RequestError for a text of white space."""
+    if not text.text.strip():
         raise RequestError("--text: nothing but white space. Give a text file")
-    return pieces
+    while True:
+        for line in text.text.splitlines():
+            paragraph, located = _line(tokenizer, text.name, line)
+            for begin in range(0, len(located.ids), _LONGEST_PIECE):
+                yield cut_text(paragraph, located, begin, min(begin + _LONGEST_PIECE, len(located.ids)))

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from edge.anchors.text_zones import text_zones
 from edge.errors import RequestError
+from edge.text.located import LocatedIds
 from edge.text.tokenizer import Tokenizer
 
 # name: files of which the first that exist make the text. Licences are short: one behind the other they are a long document.
@@ -36,6 +38,7 @@ class Document:
 
     text: str  # its name
     ids: tuple[int, ...]
+    zones: bytes = b""  # of its pages, a byte each (anchors.zones)
 
 
 def texts_at_hand() -> tuple[Text, ...]:
@@ -56,20 +59,42 @@ def read_texts(paths: Sequence[Path]) -> tuple[Text, ...]:
 def cut_documents(tokenizer: Tokenizer, texts: Sequence[Text], tokens: int, most: int) -> tuple[Document, ...]:
     """Up to `most` documents of exactly `tokens` ids, one of each text in turn, from the front. RequestError where no text is
     long enough."""
+    cut = _cut(tokenizer, texts, tokens)
+    return tuple(frame_document(tokenizer, text, located) for text, located in cut[:most])
+
+
+def cut_texts(tokenizer: Tokenizer, texts: Sequence[Text], tokens: int) -> tuple[Text, ...]:
+    """The texts of all such documents. RequestError where no text is long enough."""
+    return tuple(text for text, _ in _cut(tokenizer, texts, tokens))
+
+
+def frame_document(tokenizer: Tokenizer, text: Text, located: LocatedIds) -> Document:
+    """All of `text`, whose ids `located` has without what stands in front of a prompt."""
+    framed = located.framed(tokenizer.frame(located.ids))
+    return Document(text.name, tuple(framed.ids), text_zones(text.text, framed, 0))
+
+
+def _cut(tokenizer: Tokenizer, texts: Sequence[Text], tokens: int) -> list[tuple[Text, LocatedIds]]:
+    """Parts of the texts of so many tokens, what stands in front of a prompt counted, one of each text in turn."""
     room = tokens - len(tokenizer.frame([]))
-    encoded = {text.name: tokenizer.encode(text.text, specials=False) for text in texts}
-    documents = []
-    for turn in range(max((len(ids) // room for ids in encoded.values()), default=0)):
-        for name, ids in encoded.items():
-            piece = ids[turn * room : (turn + 1) * room]
-            if len(piece) == room:
-                documents.append(Document(name, tuple(tokenizer.frame(piece))))
-    if not documents:
-        lengths = ", ".join(f"{name} {len(ids):,}" for name, ids in encoded.items()) or "none"
+    encoded = [(text, tokenizer.encode_located(text.text, specials=False)) for text in texts]
+    parts = []
+    for turn in range(max((len(located.ids) // room for _, located in encoded), default=0)):
+        for text, located in encoded:
+            if len(located.ids) >= (turn + 1) * room:
+                parts.append(cut_text(text, located, turn * room, (turn + 1) * room))
+    if not parts:
+        lengths = ", ".join(f"{text.name} {len(located.ids):,}" for text, located in encoded) or "none"
         raise RequestError(
             f"--context {tokens}: no text is that long (tokens: {lengths}). Ask for less, or give a longer one: --text FILE"
         )
-    return tuple(documents[:most])
+    return parts
+
+
+def cut_text(text: Text, located: LocatedIds, begin: int, end: int) -> tuple[Text, LocatedIds]:
+    """Tokens begin .. end - 1 of a text, and the characters that they are of."""
+    characters = [*located.characters[begin : end + 1].tolist(), len(text.text)]
+    return Text(text.name, text.text[characters[0] : characters[end - begin]]), located.part(begin, end)
 
 
 def _read(path: Path) -> str:

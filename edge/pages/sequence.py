@@ -255,6 +255,33 @@ class SequencePages:
         order = sorted(slabs, key=lambda key: (key[0], len(slabs[key]) < key[1].in_use, slabs[key][0].page, key[1].start))
         return [demotion for key in order for demotion in slabs[key]]
 
+    def zones(self) -> np.ndarray:
+        """uint8 [max_pages], as they were assigned; not to be written to."""
+        return self._zones
+
+    def held_by_group(self) -> list[int]:
+        """Pages held, by layer group."""
+        return [self._end - first for first in self._first]
+
+    def raised(self) -> list[np.ndarray]:
+        """By layer group the sealed pages, ascending, that stand one level above the preset's and that nobody else holds."""
+        found = []
+        for group, (pages, first) in enumerate(zip(self._groups, self._first, strict=True)):
+            sealed = range(max(first, 1), self._sealed if pages.seals else 0)
+            here = [page for page in sealed if self.level(group, page) == pages.base - 1 and self._is_ours(group, page)]
+            found.append(np.array(here, np.int64))
+        return found
+
+    def extents_to_settle(self, length: int, chunk_tokens: int) -> Counter[ExtentKind]:
+        """Extents that the pages take which `length` tokens seal one level above the preset's, when they are demoted to it."""
+        extents: Counter[ExtentKind] = Counter()
+        for pages, first in zip(self._groups, self._first, strict=True):
+            raised = int((self._levels[max(first, 1) : sealed_end(length - 1)] + 1 == pages.base).sum())
+            if count := min(raised, peak_count(pages, length, chunk_tokens).sealed):
+                for kind, number in extents_between(pages.levels[pages.base - 1], pages.sealed).items():
+                    extents[kind] += number * count
+        return extents
+
     def is_sealed_as_assigned(self, words: np.ndarray, sealed: int) -> bool:
         """Whether of pages at these words, int32 [groups, pages, 2], the ones before `sealed` have the level at which this
         sequence would seal them."""

@@ -19,6 +19,7 @@ from edge.scheduler.state import (
     Nothing,
     Preempt,
     RequestState,
+    Settle,
     State,
     StepLimits,
     StepPlan,
@@ -29,6 +30,9 @@ def plan(state: State, limits: StepLimits) -> Decision:
     """The next step, or what must be freed before there is one; then plan again."""
     if not state.running and not state.waiting:
         return Nothing()
+    for request in state.running:
+        if request.settling:
+            return _settle(state, request)
     admitted = _admit(state, limits)
     if not isinstance(admitted, tuple):
         return admitted
@@ -42,6 +46,17 @@ def plan(state: State, limits: StepLimits) -> Decision:
         chunks=tuple(sorted((chunk for _, chunk in fitting), key=lambda chunk: (not _is_decode(chunk), chunk.request))),
         extents=sum((_step_extents(state, request, chunk) for request, chunk in fitting), Counter()),
     )
+
+
+def _settle(state: State, request: RequestState) -> Settle | Evict | GiveUp | Demote | Preempt:
+    """Before anybody runs, so that no step reads what is to be demoted."""
+    if state.room.holds(request.settling):
+        return Settle(request.request)
+    if state.can_evict:
+        return Evict()
+    if state.idle:
+        return GiveUp(state.idle[0])
+    return Demote() if state.can_demote else Preempt(state.running[-1].request)
 
 
 def _admit(state: State, limits: StepLimits) -> tuple[RequestState, ...] | Evict | GiveUp:
@@ -81,7 +96,7 @@ def _chunks(running: tuple[RequestState, ...], limits: StepLimits) -> dict[int, 
     chunks: dict[int, Chunk] = {}
     for request in sorted(running, key=lambda r: (r.known - r.done > 1, r.request)):
         border = next_border(request.done)
-        end = min(request.until, border, request.done + min(limits.chunk_tokens, left))
+        end = min(request.chunk_limit, border, request.done + min(limits.chunk_tokens, left))
         if end > request.done:
             cuts = tuple(cut for cut in request.cuts if request.done < cut <= end)
             chunks[request.request] = Chunk(request.request, request.done, end, end == request.known, cuts)

@@ -31,10 +31,11 @@ class RequestState:  # the loop writes, plan() reads
     owner: int  # of its pages, as in State.idle
     known: int  # tokens whose ids are known: prompt and answer so far
     done: int  # of these, tokens whose K and V are in pages
-    until: int  # where its next chunk ends at the latest: tokens behind it read otherwise
+    chunk_limit: int  # its next chunk ends there at the latest, at most `known`: what is behind reads or is watched otherwise
     cuts: tuple[int, ...]  # cut points (turn ends), positions ascending
     to_known: Counter[ExtentKind]  # extents that the way from `done` to `known` takes at most; never changed
     sealing: Sealing  # what its next step seals, out of place
+    settling: Counter[ExtentKind]  # what the next page takes that must be demoted before it goes on; empty: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,13 @@ class Demote:  # plan() writes, the loop reads
 
 
 @dataclass(frozen=True, slots=True)
+class Settle:  # plan() writes, the loop reads
+    """Demote pages of this running request, whose prompt is computed, then plan again."""
+
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
 class Preempt:  # plan() writes, the loop reads
     """Free the pages of this running request and let it wait; it is computed again later. Then plan again."""
 
@@ -97,4 +105,4 @@ class Nothing:  # plan() writes, the loop reads
     """No request runs or waits."""
 
 
-Decision = StepPlan | Evict | GiveUp | Demote | Preempt | Nothing
+Decision = StepPlan | Evict | GiveUp | Settle | Demote | Preempt | Nothing

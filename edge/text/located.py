@@ -36,6 +36,15 @@ class LocatedIds:
         found: np.ndarray = np.maximum(np.searchsorted(self.places, wanted, side="right") - 1, 0)
         return found
 
+    def part(self, begin: int, end: int) -> LocatedIds:
+        """Tokens begin .. end - 1; places count from the character in which the first of them begins."""
+        places = self.places[begin:end]
+        return LocatedIds(self.ids[begin:end], places - (places[:1] >> _SHIFT << _SHIFT))
+
+    def followed_by(self, other: LocatedIds, characters: int) -> LocatedIds:
+        """These tokens, of a text of so many characters, and those of a text behind it."""
+        return LocatedIds(self.ids + other.ids, np.concatenate((self.places, other.places + (characters << _SHIFT))))
+
     def framed(self, ids: list[int]) -> LocatedIds:
         """The same as `ids`, which differ by the BOS in front: there is one more, or there are fewer."""
         more = len(ids) - len(self.ids)

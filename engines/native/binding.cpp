@@ -146,13 +146,15 @@ class PyEngine {
 
   Result run(const Input<int32_t, 1> &token_ids, const Input<int32_t, 1> &query_start, const Input<int32_t, 1> &kv_len,
              const Input<int32_t, 4> &page_table, const Input<int32_t, 2> &page_moves, const Input<int32_t, 1> &logit_rows,
-             const Input<int32_t, 1> &read_pages, const Output<float, 2> &logits, const Output<int32_t, 1> &not_finite,
-             const Output<float, 1> &omitted) {
+             const Input<int32_t, 1> &read_pages, const Input<int32_t, 1> &watch, const Output<float, 2> &logits,
+             const Output<int32_t, 1> &not_finite, const Output<float, 1> &omitted, const Output<int64_t, 3> &mass) {
     const size_t seqs = kv_len.size();
     if (query_start.size() != seqs + 1 || page_table.shape(0) != static_cast<size_t>(shape_.num_groups) ||
         page_table.shape(1) != seqs || page_table.shape(3) != 2 || page_moves.shape(1) != 4 ||
         logits.shape(0) != logit_rows.size() || logits.shape(1) != static_cast<size_t>(shape_.vocab_size) ||
-        not_finite.size() != seqs || omitted.size() != seqs || (read_pages.size() && read_pages.size() != seqs)) {
+        not_finite.size() != seqs || omitted.size() != seqs || (read_pages.size() && read_pages.size() != seqs) ||
+        (watch.size() && (watch.size() != seqs || mass.shape(0) != page_table.shape(0) || mass.shape(1) != seqs ||
+                          mass.shape(2) != page_table.shape(2)))) {
       throw std::invalid_argument("the arrays of a step disagree in shape");
     }
     const edge::Step step{token_ids.data(),
@@ -162,9 +164,11 @@ class PyEngine {
                           page_moves.data(),
                           logit_rows.data(),
                           read_pages.size() ? read_pages.data() : nullptr,
+                          watch.size() ? watch.data() : nullptr,
                           logits.data(),
                           not_finite.data(),
                           omitted.data(),
+                          mass.data(),
                           static_cast<int32_t>(token_ids.size()),
                           static_cast<int32_t>(seqs),
                           static_cast<int32_t>(page_table.shape(2)),
@@ -309,8 +313,8 @@ NB_MODULE(_core, m) {
            nb::arg("weights"), nb::arg("tensors"), nb::arg("ops"), nb::arg("shape"), nb::arg("limits"), nb::arg("isa"),
            nb::arg("threads"), nb::arg("pool").noconvert())
       .def("run", &PyEngine::run, nb::arg("token_ids"), nb::arg("query_start"), nb::arg("kv_len"), nb::arg("page_table"),
-           nb::arg("page_moves"), nb::arg("logit_rows"), nb::arg("read_pages"), nb::arg("logits").noconvert(),
-           nb::arg("not_finite").noconvert(), nb::arg("omitted").noconvert())
+           nb::arg("page_moves"), nb::arg("logit_rows"), nb::arg("read_pages"), nb::arg("watch"), nb::arg("logits").noconvert(),
+           nb::arg("not_finite").noconvert(), nb::arg("omitted").noconvert(), nb::arg("mass").noconvert())
       .def("cancel", &PyEngine::cancel)
       .def_prop_ro("isa", &PyEngine::isa);
   bind_bench(m);

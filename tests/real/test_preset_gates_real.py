@@ -8,6 +8,7 @@ import pytest
 
 from calibration.build_text import NAME, read_build_text
 from edge.kv_eval.fed_sequence import FLOOR, open_sequences
+from edge.kv_eval.forms import forms_of
 from edge.kv_eval.likeness import measure_likeness
 from edge.kv_eval.texts import Text, cut_documents
 from edge.package import Package
@@ -24,7 +25,7 @@ def test_safe_and_balanced_keep_their_gates_on_smollm2(smollm2_package: Path) ->
     package = Package.open(smollm2_package)
     documents = cut_documents(package.open_tokenizer(), [Text(NAME, read_build_text())], CONTEXT, DOCUMENTS)
     names: tuple[PresetName, ...] = ("exact", "safe", "balanced")
-    with open_sequences(package.path / "engine", package.spec, names, CONTEXT) as sequences:
+    with open_sequences(package.path / "engine", package.spec, forms_of(names), CONTEXT) as sequences:
         found = measure_likeness(sequences, documents, ROWS, 8, SilentProgress())
     floor = found[FLOOR].comparison
     assert 0 < floor.kl_mean < 0.006  # int8 activations

@@ -13,22 +13,28 @@ from typing import Any
 import numpy as np
 import pytest
 from edge_process import Edge
-from synthetic import LLAMA, TinyModel
+from synthetic import GEMMA, LLAMA, TinyModel
 
 pytest.importorskip("edge._core", reason="needs the native core: pip install .")
 pytest.importorskip("onnxruntime", reason="needs the build extra")
 
+from edge.bench.kv_estimate import time_preset
 from edge.contract import PAGE_FORMATS
+from edge.executors.native import NativeExecutor
 from edge.kv_eval.fed_sequence import FLOOR, open_sequences, reading_name
+from edge.kv_eval.forms import forms_of
+from edge.kv_eval.haystacks import haystack_tokens
 from edge.kv_eval.likeness import measure_likeness
 from edge.kv_eval.texts import Document
 from edge.package import Package
 from edge.pages import read_budget
+from edge.policies import RAISED_SHARES
 from edge.presets import PRESETS
 from edge.progress import SilentProgress
 from edge.teacher import open_teacher
 
 MODEL = replace(LLAMA, head_dim=32, context=2048, type="Q4_1")
+WINDOWS = replace(GEMMA, head_dim=32, context=2048, window=64)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +47,8 @@ def measured_package(edge: Edge, folder: Path, tiny_gguf: Callable[[TinyModel], 
 @pytest.fixture(scope="module")
 def bench(measured_package: Path, edge: Edge, folder: Path) -> dict[str, Any]:
     text = folder / "long.txt"
-    text.write_text("\n".join(f"Line {n} says the same as the one before." for n in range(300)), encoding="utf-8")
+    parts = [f"# Part {n}\n\n" + f"Line {n} says the same as the one before.\n" * 9 for n in range(33)]
+    text.write_text("\n".join(parts), encoding="utf-8")
     sizes = ("--context", "700", "--documents", "2", "--tokens", "128", "--needles", "3")
     row: dict[str, Any] = edge.json("bench", "kv", measured_package, "--text", text, *sizes)
     return row
@@ -80,48 +87,66 @@ def test_a_preset_whose_gate_failed_runs_only_by_force(measured_package: Path, e
     assert edge.json(*words[:-1], "safe")["kv_preset"] == "safe"
 
 
-def test_bench_kv_prints_a_row_for_each_preset(bench: dict[str, Any]) -> None:
-    assert [row["preset"] for row in bench["presets"]] == list(PRESETS)
+def test_bench_kv_prints_a_row_for_each_preset_and_policy(bench: dict[str, Any]) -> None:
+    policies = [policy for policy in RAISED_SHARES if policy != "uniform"]
+    names = ["exact", *(f"{p} {q}".strip() for p in list(PRESETS)[1:] for q in ("", *policies))]
+    assert [row["form"] for row in bench["forms"]] == names
     assert bench["documents"] == ["long.txt", "long.txt"] and bench["tokens_compared"] == 128 and not bench["is_claim"]
-    exact, *others = bench["presets"]
+    exact, *others = bench["forms"]
     assert (exact["kl_mean"], exact["top1"], exact["gate"], exact["smaller"]) == (0.0, 1.0, None, pytest.approx(1.0, abs=0.01))
     for row in others:
-        assert row["kl_mean"] > 0 and 0 < row["top1"] <= 1 and row["gate"] in ("passed", "failed")
-        assert row["asked"] == {"needle": 3, "combined": 1, "moved": 1, "look-alike": 1}
-    sizes = [row["kv_bytes"] for row in bench["presets"]]
+        assert row["kl_mean"] > 0 and 0 < row["top1"] <= 1 and row["gate"] in ("passed", "unsure", "failed")
+        assert row["asked"] == {"needle": 3, "combined": 3, "moved": 3, "look-alike": 3}
+    sizes = [row["kv_bytes"] for row in bench["forms"] if row["policy"] == "uniform"]
     assert sizes == sorted(sizes, reverse=True) and len(set(sizes)) == 4
 
 
 def test_the_floor_is_more_alike_than_any_preset(bench: dict[str, Any]) -> None:
-    assert 0 < bench["floor"]["kl_mean"] < min(row["kl_mean"] for row in bench["presets"][1:])
+    assert 0 < bench["floor"]["kl_mean"] < min(row["kl_mean"] for row in bench["forms"][1:])
 
 
 def test_bytes_are_those_of_the_formats_of_the_preset(bench: dict[str, Any]) -> None:
-    for row in bench["presets"]:
+    for row in bench["forms"]:
         held, preset = row["kv_bytes_by_format"], PRESETS[row["preset"]]
-        assert set(held) == {"fp16", preset.key_format, preset.value_format} <= set(PAGE_FORMATS)
+        assert {"fp16", preset.key_format, preset.value_format} <= set(held) <= set(PAGE_FORMATS)
+        if row["policy"] == "uniform":
+            assert set(held) == {"fp16", preset.key_format, preset.value_format}
         assert row["kv_bytes"] == sum(held.values()) + row["kv_table_bytes"] <= row["kv_pool_bytes"] + 10_000
 
 
 def test_a_plot_is_drawn(measured_package: Path, edge: Edge, folder: Path, bench: dict[str, Any], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="needs the bench extra")
-    sizes = ("--context", "400", "--documents", "1", "--tokens", "32", "--needles", "0", "--presets", "safe")
+    sizes = ("--context", "700", "--documents", "1", "--tokens", "32", "--needles", "2", "--presets", "safe")
     shown = edge.succeed("bench", "kv", measured_package, "--text", folder / "long.txt", *sizes, "--png", tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert "safe: " in shown and "default: " in shown
     assert max(map(len, shown.splitlines())) <= 80 and "Too little for a claim" in shown
 
 
 def test_presets_run_again_with_a_read_budget(measured_package: Path, edge: Edge, folder: Path, bench: dict[str, Any]) -> None:
-    sizes = ("--context", "700", "--documents", "1", "--tokens", "40", "--needles", "1", "--presets", "balanced")
+    sizes = (
+        "--context",
+        "700",
+        "--documents",
+        "1",
+        "--tokens",
+        "40",
+        "--needles",
+        "1",
+        "--presets",
+        "balanced",
+        "--policies",
+        "uniform",
+    )
     words = ("bench", "kv", measured_package, "--text", folder / "long.txt", *sizes)
-    row = edge.json(*words, "--read-budget", "128")
+    row = edge.json(*words, "--policies", "uniform", "--read-budget", "128")
     assert bench["read_budget"] == "all" and bench["reads"] == [] and row["read_budget"] == "128"
-    (reads,), (_, dense) = row["reads"], row["presets"]
+    (reads,), (_, dense) = row["reads"], row["forms"]
     # Random weights look everywhere, so that a budget widens until all is read: two probes an answer.
     assert (reads["preset"], reads["tokens"], reads["pages_skipped"]) == ("balanced", 0, 0)
     assert reads["probes"] >= 2 and reads["probes"] % 2 == 0 and 0.02 < reads["omitted"] < 1
     assert reads["kl_mean"] == dense["kl_mean"] and reads["right"] == dense["right"] and reads["asked"] == dense["asked"]
-    unread = edge.json(*words, "--read-budget", "512")["reads"][0]  # more than a quarter of the text
+    unread = edge.json(*words, "--policies", "uniform", "--read-budget", "512")["reads"][0]  # more than a quarter of the text
     assert (unread["probes"], unread["omitted"], unread["kl_mean"]) == (0, None, dense["kl_mean"])
 
 
@@ -132,7 +157,7 @@ def test_a_budget_that_is_kept_to_changes_what_a_preset_is_like(
     package = Package.open(measured_package, force=True)
     document = Document("random", tuple(ids_of(package, 660)))
     with open_sequences(
-        measured_package / "engine", package.spec, ("exact", "safe"), 660, budget=read_budget.ReadTokens(128)
+        measured_package / "engine", package.spec, forms_of(("exact", "safe")), 660, budget=read_budget.ReadTokens(128)
     ) as sequences:
         found = measure_likeness(sequences, [document], 100, 10, SilentProgress())
         reads = sequences[reading_name("safe")].reads
@@ -142,6 +167,62 @@ def test_a_budget_that_is_kept_to_changes_what_a_preset_is_like(
     assert reads.read == 98 * 3 * layers and reads.read + reads.skipped == sum(sealed) - sealed[0] - sealed[64]
     assert found[reading_name("safe")].comparison.kl_mean > 2 * found["safe"].comparison.kl_mean > 0
     assert len(found[reading_name("safe")].decode_seconds) == 10
+
+
+def test_policies_of_a_preset_hold_the_same_bytes_more_than_it_alone(bench: dict[str, Any]) -> None:
+    for preset in ("safe", "balanced", "tight"):
+        held = {row["policy"]: row["kv_bytes"] for row in bench["forms"] if row["preset"] == preset}
+        # Pages are chosen over the whole text, of which the end is not sealed.
+        assert held["anchors"] == pytest.approx(held["random"], rel=0.02)
+        assert min(held["anchors"], held["random"]) > held["uniform"]
+    assert bench["choice"]["default"] in RAISED_SHARES
+    assert all("random" in each["same_bytes"] for each in bench["choice"]["presets"])
+
+
+def test_time_is_told_before_and_while_it_runs(measured_package: Path, edge: Edge, folder: Path, bench: dict[str, Any]) -> None:
+    sizes = ("--context", "700", "--documents", "1", "--tokens", "40", "--needles", "1", "--presets", "safe")
+    done = edge.run("bench", "kv", measured_package, "--text", folder / "long.txt", *sizes, "--policies", "anchors")
+    assert done.returncode == 0 and "edge: 3 forms, 1 documents, about " in done.stderr
+
+
+def test_a_question_that_frees_a_page_behind_a_window_is_refused_and_a_shorter_one_is_not(
+    folder: Path, edge: Edge, tiny_gguf: Callable[[TinyModel], Path]
+) -> None:
+    out = folder / "windows.edge"
+    edge.succeed("build", tiny_gguf(WINDOWS), "--tier", "int4", "--verify-tokens", "64", "-o", out)
+    package = Package.open(out, force=True)
+    ids = ids_of(package, haystack_tokens(700) + 40)
+    stop = haystack_tokens(700)
+    with open_sequences(out / "engine", package.spec, forms_of(("exact", "balanced")), 700) as sequences:
+        for sequence in (sequences["exact"], sequences["balanced"]):
+            sequence.begin()
+            sequence.feed_all(ids[:stop])
+            sequence.feed(ids[stop : stop + 31], 1)
+            assert sequence.can_rewind(stop)
+            sequence.rewind(stop)
+            sequence.feed(ids[stop : stop + 32], 1)
+            assert not sequence.can_rewind(stop)
+
+
+def test_a_clock_of_pretended_pages_leaves_nothing_behind(measured_package: Path) -> None:
+    package = Package.open(measured_package, force=True)
+    forms = forms_of(("exact", "tight"), ("anchors",))
+    with open_sequences(measured_package / "engine", package.spec, forms, 700) as sequences:
+        engine = sequences["exact"].executor
+        assert isinstance(engine, NativeExecutor)
+        engine.pool[:] = 255  # no numbers
+        clock = time_preset(sequences["tight"], 700, engine.pool)
+        assert (
+            clock.front > 0 and clock.end > 0 and clock.single > 0 and clock.document(700, 100, 10) > clock.document(600, 0, 0)
+        )
+        assert sequences["tight"].length == 0 and sequences["tight"].bytes_by_format() == {}
+        ids = ids_of(package, 400)
+        rows = []
+        for name in ("tight", "tight", "tight anchors"):
+            sequences[name].begin()
+            sequences[name].feed_all(ids[:384])
+            rows.append(sequences[name].feed(ids[384:], 16).copy())
+        assert all(np.array_equal(each, rows[0]) for each in rows)  # without zones nothing is raised
 
 
 def test_what_is_asked_of_bench_kv_is_refused_in_one_line(measured_package: Path, edge: Edge, tmp_path: Path) -> None:
@@ -159,7 +240,7 @@ def test_sequences_side_by_side_give_the_logits_that_each_gives_alone(measured_p
     ids, engine = ids_of(package, 560), measured_package / "engine"
     with open_teacher(engine, package.spec, len(ids), preset) as teacher:  # type: ignore[arg-type]
         alone = [rows.copy() for rows in teacher.rows(ids)]
-    with open_sequences(engine, package.spec, tuple(PRESETS), len(ids)) as sequences:
+    with open_sequences(engine, package.spec, forms_of(tuple(PRESETS)), len(ids)) as sequences:
         for number, begin in enumerate(range(0, len(ids), 128)):
             chunk = ids[begin : begin + 128]
             for name, sequence in sequences.items():
@@ -173,7 +254,7 @@ def test_sequences_side_by_side_give_the_logits_that_each_gives_alone(measured_p
 def test_a_question_leaves_no_trace(measured_package: Path) -> None:
     package = Package.open(measured_package, force=True)
     ids = ids_of(package, 530)
-    with open_sequences(measured_package / "engine", package.spec, ("exact", "tight"), 640) as sequences:
+    with open_sequences(measured_package / "engine", package.spec, forms_of(("exact", "tight")), 640) as sequences:
         sequence = sequences["tight"]
         sequence.feed_all(ids[:520])
         first = sequence.feed(ids[520:], 10).copy()

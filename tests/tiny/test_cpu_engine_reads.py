@@ -21,6 +21,7 @@ from edge.errors import ExecutorError
 from edge.executors.base import StepInput
 from edge.executors.native import NativeExecutor, load_core
 from edge.kv_eval.fed_sequence import FedSequence, fed_sequences, shared_pool
+from edge.kv_eval.forms import forms_of
 from edge.manifest import Limits
 from edge.pages.pool import Pool
 from edge.pages.sequence import word_offset
@@ -38,17 +39,18 @@ MODELS = {
     "soft cap": replace(GEMMA, head_dim=32, attention_soft_cap=5.0),
 }
 PRESETS: tuple[PresetName, ...] = ("exact", "safe", "balanced")
+FORMS = forms_of(PRESETS)
 Row = tuple[np.ndarray, float]  # logits [vocabulary], omitted
 
 
 @contextmanager
 def sequences(built: Built, isa: str = "auto", threads: int = 2) -> Iterator[dict[str, FedSequence]]:
     """One of each preset with TOKENS tokens, of its own ones."""
-    size = shared_pool(built.spec, PRESETS, TOKENS + SEAL_TOKENS)
+    size = shared_pool(built.spec, FORMS, TOKENS + SEAL_TOKENS)
     limits = Limits(TOKENS + SEAL_TOKENS, SEAL_TOKENS, 3, SEAL_TOKENS)
     executor = NativeExecutor.open(built.folder, built.spec, limits, pool_bytes=size.pool_bytes, threads=threads, isa=isa)
     try:
-        fed = fed_sequences(executor, executor.pool, built.spec, PRESETS, TOKENS + SEAL_TOKENS, Pool(size))
+        fed = fed_sequences(executor, executor.pool, built.spec, FORMS, TOKENS + SEAL_TOKENS, Pool(size))
         for seed, preset in enumerate(PRESETS):
             fed[preset].feed_all(random_ids(built.spec, TOKENS, seed))
         yield fed

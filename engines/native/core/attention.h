@@ -214,6 +214,35 @@ inline void blank_unranked(float *scores, int pages) {
   for (int page = pages; page % 16; ++page) scores[page] = NO_MAXIMUM;
 }
 
+// Mass: of each row and page, in fp32, K as what its page keeps,
+//   score            sum(q_d K_d), fused, channels ascending, in units of log 2,
+//   power            sum_j 2^(score_j - most of the page), over 16 lanes (token % 16), then the tree,
+//   share            power * 2^(most of the page - most of the row) / sum over pages, over 16 lanes (page % 16), then the tree.
+// Shares are rounded to whole MASS_STEPS; those of MASS_ROWS rows are below 2^24, exact as floats.
+static_assert(MASS_ROWS * MASS_STEPS < 1 << 24);
+template <class V>
+inline V share_of(V power, V factor, V total) {
+  return rounded(power * factor / total * V(float(MASS_STEPS)));
+}
+// Of rows whose numbers are not finite: none.
+inline int64_t mass_of(float shares) { return shares >= 0.0f && shares < 0x1p24f ? int64_t(shares) : 0; }
+// Pages that rows of a task see, from a multiple of 16 on.
+struct SeenPages {
+  int begin, end, base;
+};
+inline SeenPages pages_of_rows(const AttendParams &p) {
+  const int first = p.row_pos[p.token_begin], last = p.row_pos[p.token_end - 1];
+  const int begin = (p.window && first >= p.window ? first - p.window + 1 : 0) / PAGE_TOKENS;
+  return {begin, last / PAGE_TOKENS + 1, begin / 16 * 16};
+}
+// Of a page's positions, counted from its start, those that a row at `position` sees.
+inline Range visible_of_page(int position, int window, int page) {
+  const int start = page * PAGE_TOKENS, oldest = window && position >= window ? position - window + 1 : 0;
+  const int begin = oldest > start ? oldest - start : 0;
+  const int end = position + 1 - start < PAGE_TOKENS ? position + 1 - start : PAGE_TOKENS;
+  return begin < end ? Range{begin, end} : Range{0, 0};
+}
+
 // 2^(x + POWER) of x <= 0, relative error 3e-6 (minimax polynomial of degree 4); 2^(MOST_BELOW + POWER) below MOST_BELOW and
 // for the NaN of two rows that see nothing.
 template <int POWER, class V>

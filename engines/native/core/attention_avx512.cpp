@@ -64,6 +64,7 @@ void largest_of_rows(const uint16_t *page, int dim, float *x) {
 }  // namespace
 }  // namespace edge
 
+#include "attention_mass.h"
 #include "attention_simd.h"
 #include "move_simd.h"
 #include "page_scores.h"
@@ -77,5 +78,6 @@ void attend(const AttendParams &p) { is_tiled(p.pages.head_dim) ? attend_tiled(p
 void merge(const MergeParams &p) { is_tiled(p.head_dim) ? merge_tiled(p) : plain::merge(p); }
 void score_pages(const PageScoreParams &p) { is_tiled(p.pages.head_dim) ? score_pages_lanes(p) : plain::score_pages(p); }
 void rank(const RankParams &p) { rank_lanes(p); }
+void weigh_pages(const MassParams &p) { is_tiled(p.rows.pages.head_dim) ? weigh_pages_lanes(p) : plain::weigh_pages(p); }
 
 }  // namespace edge::avx512vnni

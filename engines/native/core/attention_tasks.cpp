@@ -44,6 +44,18 @@ class Cutter {
     }
   }
 
+  // In pieces for which a page of K is unpacked once.
+  void watch(int32_t seq) {
+    if (!step_.watch || !step_.watch[seq]) return;
+    const Span rows = span_of(step_, seq);
+    const int32_t tile = std::max(1, MASS_ROWS / (plan_.shape.num_heads / plan_.shape.num_kv_heads));
+    for (int32_t begin = rows.row_end - step_.watch[seq]; begin < rows.row_end; begin += tile) {
+      for (int32_t head = 0; head < plan_.shape.num_kv_heads; ++head) {
+        tasks_->mass.push_back({seq, head, begin, std::min(begin + tile, rows.row_end)});
+      }
+    }
+  }
+
  private:
   // Pages that read_pages leaves out, the same number in every layer; 0: all are read.
   int32_t pages_left_out(int32_t seq) const {
@@ -121,8 +133,12 @@ void plan_attention(const Plan &plan, const Step &step, int32_t group, int threa
   tasks->choices.clear();
   tasks->score.clear();
   tasks->probes.clear();
+  tasks->mass.clear();
   Cutter cutter(plan, step, group, threads, tasks);
-  for (int32_t seq = 0; seq < step.num_seqs; ++seq) cutter.cut(seq);
+  for (int32_t seq = 0; seq < step.num_seqs; ++seq) {
+    cutter.cut(seq);
+    cutter.watch(seq);
+  }
   // The longest first: later chunks see more blocks, and the last task should be a short one.
   std::stable_sort(tasks->attend.begin(), tasks->attend.end(), [](const AttendTask &a, const AttendTask &b) {
     return a.block_end - a.block_begin > b.block_end - b.block_begin;

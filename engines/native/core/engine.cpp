@@ -55,6 +55,7 @@ Status Engine::run(const Step &step) {
   cancel_.store(false, std::memory_order_relaxed);
   std::fill_n(step.not_finite, step.num_seqs, 0);
   if (step.read_pages) std::fill_n(space_.omitted, int64_t{step.num_seqs} * plan_.shape.num_heads, 0.0f);
+  if (step.watch) std::fill_n(step.mass, int64_t{plan_.shape.num_groups} * step.num_seqs * step.max_pages, int64_t{0});
   stop_[0] = stop_[1] = false;
   step_ = &step;
   for (size_t i = 0; i < (plan_.ops.size() + 1) * PHASES; ++i) counters_[i].reset();

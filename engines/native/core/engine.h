@@ -62,6 +62,8 @@ class Engine {
   void merge(const GroupTasks &tasks, int32_t index);
   void count_omitted(const GroupTasks &tasks, const Probe &probe);
   void write_omitted();
+  // `rows`: with the queries, scratch and numbers of the op.
+  void weigh(const Op &op, const MassTask &task, const AttendParams &rows, int thread);
   // rms_norm where op.norm is given, then the row forms that the weights want. Few rows are made by every thread for itself,
   // many are shared out and end at a barrier.
   InputRows rows_from(const Source &source, const Op &op, int32_t rows, Counter &counter, int thread);

@@ -90,8 +90,8 @@ void Engine::attend(const Op &op, Counter *counters, int thread) {
   rotary.epsilon = op.epsilon;
   rotary.scale = op.scale;
   // Few rows: every task turns the queries that it reads, and the task of the newest block appends; that takes less time than a
-  // barrier. Many rows are turned once, in place.
-  const bool own = step_->num_tokens <= DECODE_TOKENS;
+  // barrier. Many rows are turned once, in place, and so are those that are watched.
+  const bool own = step_->num_tokens <= DECODE_TOKENS && !step_->watch;
   rotary.queries = own ? space_.queries + thread * DECODE_TOKENS * out_width : space_.qkv;
   rotary.queries_stride = own ? out_width : qkv_width;
   rotary.kv_head_end = plan_.shape.num_kv_heads;
@@ -108,7 +108,13 @@ void Engine::attend(const Op &op, Counter *counters, int thread) {
   const GroupTasks &tasks = tasks_[op.group];
   if (!tasks.choices.empty()) choose(op, rotary, own, counters[3], thread);
   int32_t begin, end;
-  while (counters[2].take(static_cast<int32_t>(tasks.attend.size()), 1, &begin, &end)) {
+  const int32_t attends = static_cast<int32_t>(tasks.attend.size());
+  params.qkv = rotary.queries;
+  while (counters[2].take(attends + static_cast<int32_t>(tasks.mass.size()), 1, &begin, &end)) {
+    if (begin >= attends) {
+      weigh(op, tasks.mass[begin - attends], params, thread);
+      continue;
+    }
     const AttendTask &task = tasks.attend[begin];
     if (own) {
       rotary.row_begin = task.token_begin;
@@ -134,6 +140,22 @@ void Engine::attend(const Op &op, Counter *counters, int thread) {
     kernels_->attend(params);
     if (params.partials) merge(tasks, task.merge);
   }
+}
+
+// Adds to the step's mass from every thread: whole numbers, whose sum has no order.
+void Engine::weigh(const Op &op, const MassTask &task, const AttendParams &rows, int thread) {
+  MassParams params{};
+  params.rows = rows;
+  params.rows.pages = pages(op);
+  params.rows.row_pos = space_.row_pos;
+  params.rows.seq = task.seq;
+  params.rows.kv_head = task.kv_head;
+  params.rows.token_begin = task.token_begin;
+  params.rows.token_end = task.token_end;
+  params.powers = space_.powers + thread * 2 * MASS_ROWS * space_.page_stride;
+  params.stride = space_.page_stride;
+  params.mass = step_->mass + (static_cast<int64_t>(op.group) * step_->num_seqs + task.seq) * step_->max_pages;
+  kernels_->weigh_pages(params);
 }
 
 // Attention multiplies integers, in which a NaN would not show. K and V are looked at before they go into their pages, q as

@@ -17,19 +17,29 @@
 namespace edge {
 namespace {
 
-constexpr Kernels PLAIN = {"plain",        plain::norm,   plain::matmul, plain::gated, plain::add_norm,    plain::embed,
-                           plain::move,    plain::rotary, plain::attend, plain::merge, plain::score_pages, plain::rank,
-                           plain::soft_cap};
+constexpr Kernels PLAIN = {
+    "plain",       plain::norm,   plain::matmul, plain::gated,       plain::add_norm, plain::embed,       plain::move,
+    plain::rotary, plain::attend, plain::merge,  plain::score_pages, plain::rank,     plain::weigh_pages, plain::soft_cap};
 
 // What an architecture has beyond the plain loops, slowest first.
 #if defined(__x86_64__)
 
-constexpr Kernels AVX2 = {"avx2",        avx2::norm,   avx2::matmul, avx2::gated, avx2::add_norm,    avx2::embed,
-                          avx2::move,    avx2::rotary, avx2::attend, avx2::merge, avx2::score_pages, avx2::rank,
-                          avx2::soft_cap};
-constexpr Kernels AVX512VNNI = {"avx512vnni",         avx512vnni::norm,  avx512vnni::matmul,      avx512vnni::gated,
-                                avx512vnni::add_norm, avx512vnni::embed, avx512vnni::move,        avx512vnni::rotary,
-                                avx512vnni::attend,   avx512vnni::merge, avx512vnni::score_pages, avx512vnni::rank,
+constexpr Kernels AVX2 = {
+    "avx2",       avx2::norm,   avx2::matmul, avx2::gated,       avx2::add_norm, avx2::embed,       avx2::move,
+    avx2::rotary, avx2::attend, avx2::merge,  avx2::score_pages, avx2::rank,     avx2::weigh_pages, avx2::soft_cap};
+constexpr Kernels AVX512VNNI = {"avx512vnni",
+                                avx512vnni::norm,
+                                avx512vnni::matmul,
+                                avx512vnni::gated,
+                                avx512vnni::add_norm,
+                                avx512vnni::embed,
+                                avx512vnni::move,
+                                avx512vnni::rotary,
+                                avx512vnni::attend,
+                                avx512vnni::merge,
+                                avx512vnni::score_pages,
+                                avx512vnni::rank,
+                                avx512vnni::weigh_pages,
                                 avx512vnni::soft_cap};
 constexpr Kernels AMX = {"amx",
                          avx512vnni::norm,
@@ -43,6 +53,7 @@ constexpr Kernels AMX = {"amx",
                          avx512vnni::merge,
                          avx512vnni::score_pages,
                          avx512vnni::rank,
+                         avx512vnni::weigh_pages,
                          avx512vnni::soft_cap};
 
 // All ask cpuid, and xgetbv for what the system saves of the registers.
@@ -68,15 +79,15 @@ constexpr Candidate CANDIDATES[] = {
 
 #elif defined(__aarch64__)
 
-constexpr Kernels NEON = {"neon",        neon::norm,   neon::matmul, neon::gated, neon::add_norm,    neon::embed,
-                          neon::move,    neon::rotary, neon::attend, neon::merge, neon::score_pages, neon::rank,
-                          neon::soft_cap};
+constexpr Kernels NEON = {
+    "neon",       neon::norm,   neon::matmul, neon::gated,       neon::add_norm, neon::embed,       neon::move,
+    neon::rotary, neon::attend, neon::merge,  neon::score_pages, neon::rank,     neon::weigh_pages, neon::soft_cap};
 constexpr Kernels NEON_DOTPROD = {"neon-dotprod",    neon::norm, neon_dotprod::matmul, neon_dotprod::gated, neon::add_norm,
                                   neon::embed,       neon::move, neon::rotary,         neon::attend,        neon::merge,
-                                  neon::score_pages, neon::rank, neon::soft_cap};
+                                  neon::score_pages, neon::rank, neon::weigh_pages,    neon::soft_cap};
 constexpr Kernels NEON_I8MM = {"neon-i8mm",       neon::norm, neon_i8mm::matmul, neon_i8mm::gated, neon::add_norm,
                                neon::embed,       neon::move, neon::rotary,      neon::attend,     neon::merge,
-                               neon::score_pages, neon::rank, neon::soft_cap};
+                               neon::score_pages, neon::rank, neon::weigh_pages, neon::soft_cap};
 
 // What the system says of the processor; NEON itself belongs to the architecture.
 bool promises_neon() { return true; }

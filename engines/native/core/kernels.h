@@ -190,6 +190,16 @@ struct RankParams {  // pages by what they may weigh: softmax over pages, summed
   float *ranks;  // [stride]
 };
 
+// What the rows of a task give to the pages that they see (attention.h, "mass"): shares of each row's softmax in units of
+// 1 / MASS_STEPS, added to `mass`. Threads add to one row of pages at once.
+struct MassParams {
+  AttendParams rows;  // whose; blocks, partials and outputs are not looked at
+  float *powers;      // [2][MASS_ROWS][stride]
+  int64_t stride;     // pages of the longest context, to a multiple of 16
+  int64_t *mass;      // [max_pages] of the sequence
+};
+constexpr int MASS_ROWS = 32;  // rows for which a page of K is unpacked once
+
 struct Kernels {
   const char *name;  // plain; avx2, avx512vnni, amx; neon, neon-dotprod, neon-i8mm
   void (*norm)(const NormParams &);
@@ -203,6 +213,7 @@ struct Kernels {
   void (*merge)(const MergeParams &);
   void (*score_pages)(const PageScoreParams &);
   void (*rank)(const RankParams &);
+  void (*weigh_pages)(const MassParams &);
   void (*soft_cap)(float *x, int64_t count, float cap);  // x = cap * tanh(x / cap)
 };
 

@@ -1,5 +1,7 @@
 #include "step.h"
 
+#include <algorithm>
+
 #include "sizes.h"
 #include "workspace.h"
 
@@ -82,6 +84,8 @@ Status check_step(const Plan &plan, const Limits &limits, int64_t pool_bytes, co
         return {"read_pages of a sequence is outside of what a context has", seq};
       if (rows.row_end - rows.row_begin > 1) return {"read_pages is given to a sequence with more than one token", seq};
     }
+    if (step.watch && (step.watch[seq] < 0 || step.watch[seq] > std::min(WATCH_ROWS, rows.row_end - rows.row_begin)))
+      return {"more rows of a sequence are watched than it has in the step, or than the limit", seq};
     if (rows.first_position / SEAL_TOKENS != (step.kv_len[seq] - 1) / SEAL_TOKENS)
       return {"a chunk crosses a seal border", seq};
     const Status status = check_pages(plan, pool_bytes, step, seq);

@@ -18,10 +18,14 @@ struct Step {
   // [num_seqs], or null: all read all pages. n > 0: the sequence's one row reads, in layers without a window, no more than n of
   // the pages whose K is sealed (page_choice.h); n < 0: it reads all, and `omitted` tells what n pages would have left out.
   const int32_t *read_pages;
+  // [num_seqs], or null: nobody's rows are watched. The last watch[b] rows of sequence b, WATCH_ROWS at most.
+  const int32_t *watch;
   float *logits;        // [num_logit_rows][vocab_size]
   int32_t *not_finite;  // [num_seqs], written: 1 for a sequence whose numbers are not finite, 0 for the others
   float *omitted;       // [num_seqs], written with read_pages: share of the softmax, mean over layers without a window and
                         // heads; 0 where it was not asked for
+  int64_t *mass;  // [groups][num_seqs][max_pages], written with watch: what the watched rows give to each page (contract.h,
+                  // MASS_STEPS)
   int32_t num_tokens, num_seqs, max_pages, num_moves, num_logit_rows;
 };
 
@@ -64,12 +68,17 @@ struct ScoreTask {
 struct Probe {
   int32_t all, read;
 };
+// Watched rows of one kv head, MASS_ROWS at most where a token has no more.
+struct MassTask {
+  int32_t seq, kv_head, token_begin, token_end;
+};
 struct GroupTasks {
   std::vector<AttendTask> attend;  // the longest first
   std::vector<MergeTask> merge;
   std::vector<Choice> choices;
   std::vector<ScoreTask> score;
   std::vector<Probe> probes;
+  std::vector<MassTask> mass;
 };
 
 // Whether every index, position and page of the step lies where it may.

@@ -17,6 +17,7 @@ void attend(const AttendParams &);
 void merge(const MergeParams &);
 void score_pages(const PageScoreParams &);
 void rank(const RankParams &);
+void weigh_pages(const MassParams &);
 void soft_cap(float *x, int64_t count, float cap);
 }  // namespace plain
 
@@ -32,6 +33,7 @@ void attend(const AttendParams &);
 void merge(const MergeParams &);
 void score_pages(const PageScoreParams &);
 void rank(const RankParams &);
+void weigh_pages(const MassParams &);
 void soft_cap(float *x, int64_t count, float cap);
 }  // namespace avx2
 
@@ -47,6 +49,7 @@ void attend(const AttendParams &);
 void merge(const MergeParams &);
 void score_pages(const PageScoreParams &);
 void rank(const RankParams &);
+void weigh_pages(const MassParams &);
 void soft_cap(float *x, int64_t count, float cap);
 }  // namespace avx512vnni
 
@@ -68,6 +71,7 @@ void attend(const AttendParams &);
 void merge(const MergeParams &);
 void score_pages(const PageScoreParams &);
 void rank(const RankParams &);
+void weigh_pages(const MassParams &);
 void soft_cap(float *x, int64_t count, float cap);
 }  // namespace neon
 

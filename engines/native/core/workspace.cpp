@@ -65,6 +65,7 @@ Workspace lay_out(uint8_t *base, const std::vector<TensorRecord> &tensors, const
   space.page_stride = align_up(divide_up(limits.max_context, PAGE_TOKENS), 16);
   space.page_scores = layout.take<float>(sequences * heads * space.page_stride);
   space.ranks = layout.take<float>(threads * space.page_stride);
+  space.powers = layout.take<float>(threads * int64_t{2 * MASS_ROWS} * space.page_stride);
   space.chosen = layout.take<int32_t>(choices * space.page_stride * 2);
   space.keys = layout.take<uint64_t>(threads * space.page_stride);
   space.scored = layout.take<std::atomic<int32_t>>(choices);

@@ -30,6 +30,7 @@ struct Workspace {
   // Of choices, at most one a sequence and kv head: scores [max_sequences][Hq][page_stride], page-table words [choices]
   // [page_stride][2], score tasks that are done; of threads: ranks and keys [threads][page_stride].
   float *page_scores, *ranks;
+  float *powers;  // [threads][2][MASS_ROWS][page_stride]: what the rows of a mass task give to pages
   int32_t *chosen;
   uint64_t *keys;
   std::atomic<int32_t> *scored;

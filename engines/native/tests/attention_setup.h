@@ -20,22 +20,25 @@ struct AttentionKernels {
   void (*merge)(const MergeParams &);
   void (*score_pages)(const PageScoreParams &);
   void (*rank)(const RankParams &);
+  void (*weigh_pages)(const MassParams &);
 };
 
 inline std::vector<AttentionKernels> attention_kernels() {
   std::vector<AttentionKernels> found = {
-      {"plain", plain::move, plain::rotary, plain::attend, plain::merge, plain::score_pages, plain::rank}};
+      {"plain", plain::move, plain::rotary, plain::attend, plain::merge, plain::score_pages, plain::rank, plain::weigh_pages}};
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) {
-    found.push_back({"avx2", avx2::move, avx2::rotary, avx2::attend, avx2::merge, avx2::score_pages, avx2::rank});
+    found.push_back(
+        {"avx2", avx2::move, avx2::rotary, avx2::attend, avx2::merge, avx2::score_pages, avx2::rank, avx2::weigh_pages});
   }
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni")) {
     found.push_back({"avx512vnni", avx512vnni::move, avx512vnni::rotary, avx512vnni::attend, avx512vnni::merge,
-                     avx512vnni::score_pages, avx512vnni::rank});
+                     avx512vnni::score_pages, avx512vnni::rank, avx512vnni::weigh_pages});
   }
 #elif defined(__aarch64__)
-  found.push_back({"neon", neon::move, neon::rotary, neon::attend, neon::merge, neon::score_pages, neon::rank});
+  found.push_back(
+      {"neon", neon::move, neon::rotary, neon::attend, neon::merge, neon::score_pages, neon::rank, neon::weigh_pages});
 #endif
   return found;
 }

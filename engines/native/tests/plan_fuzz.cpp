@@ -182,8 +182,9 @@ void damage(Random &random, Model &model) {
 
 // Arrays of exactly the sizes that the binding checks, so that whoever reads on leaves them.
 struct Arrays {
-  std::vector<int32_t> token_ids, query_start, kv_len, page_table, page_moves, logit_rows, read_pages, not_finite;
+  std::vector<int32_t> token_ids, query_start, kv_len, page_table, page_moves, logit_rows, read_pages, watch, not_finite;
   std::vector<float> logits, omitted;
+  std::vector<int64_t> mass;
   Step step;
 };
 
@@ -227,9 +228,13 @@ Arrays valid_step(Random &random, const ModelShape &shape, const std::vector<int
   for (int32_t i = random.below(3); i > 0; --i) a.logit_rows.push_back(random.below(static_cast<int64_t>(a.token_ids.size())));
   for (int32_t seq = 0; seq < seqs && random.one_in(2); ++seq) a.read_pages.push_back(random.below(5) - 2);
   a.read_pages.resize(a.read_pages.empty() ? 0 : seqs);
+  for (int32_t seq = 0; seq < seqs && random.one_in(2); ++seq) {
+    a.watch.push_back(random.below(a.query_start[seq + 1] - a.query_start[seq] + 1));
+  }
+  a.watch.resize(a.watch.empty() ? 0 : seqs);
   if (random.one_in(2)) {
-    std::vector<int32_t> *all[] = {&a.token_ids,  &a.query_start, &a.kv_len,    &a.page_table,
-                                   &a.page_moves, &a.logit_rows,  &a.read_pages};
+    std::vector<int32_t> *all[] = {&a.token_ids,  &a.query_start, &a.kv_len,     &a.page_table,
+                                   &a.page_moves, &a.logit_rows,  &a.read_pages, &a.watch};
     for (int32_t times = 1 + random.below(2); times > 0; --times) {
       std::vector<int32_t> &values = *all[random.below(std::size(all))];
       if (!values.empty()) random.spoil(random.of(values));
@@ -238,6 +243,7 @@ Arrays valid_step(Random &random, const ModelShape &shape, const std::vector<int
   a.logits.resize(a.logit_rows.size() * shape.vocab_size);
   a.not_finite.resize(seqs);
   a.omitted.resize(seqs);
+  a.mass.resize(a.watch.empty() ? 0 : int64_t(shape.num_groups) * seqs * max_pages);
   a.step = {a.token_ids.data(),
             a.query_start.data(),
             a.kv_len.data(),
@@ -245,9 +251,11 @@ Arrays valid_step(Random &random, const ModelShape &shape, const std::vector<int
             a.page_moves.data(),
             a.logit_rows.data(),
             a.read_pages.empty() ? nullptr : a.read_pages.data(),
+            a.watch.empty() ? nullptr : a.watch.data(),
             a.logits.data(),
             a.not_finite.data(),
             a.omitted.data(),
+            a.mass.data(),
             static_cast<int32_t>(a.token_ids.size()),
             seqs,
             max_pages,

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
+from edge.anchors.zones import ZONES
 from edge.contract import PAGE_TOKENS, SEAL_TOKENS
 from edge.errors import RequestError
 from edge.kv_eval.chains import KINDS, make_chains
-from edge.kv_eval.haystacks import SHORTEST, Case, haystack_tokens, make_haystack, question_room
+from edge.kv_eval.haystacks import SHORTEST, Case, Haystack, haystack_tokens, make_haystack, question_room
 from edge.kv_eval.needles import PER_HAYSTACK, make_needles
 from edge.kv_eval.recall import make_haystacks
 from edge.kv_eval.texts import Text, cut_documents
 from edge.pages.geometry import sealed_end
+from edge.text.located import LocatedIds
 
 TEXT = "\n".join(f"Line {number} of a text that goes on for a while." for number in range(200))
 
@@ -23,6 +26,9 @@ class Letters:
 
     def encode(self, text: str, *, specials: bool) -> list[int]:
         return [ord(char) for char in text]
+
+    def encode_located(self, text: str, *, specials: bool) -> LocatedIds:
+        return LocatedIds(self.encode(text, specials=specials), np.arange(len(text), dtype=np.int64) << 4)
 
     def frame(self, ids: Sequence[int]) -> list[int]:
         return [1, *ids]
@@ -35,20 +41,21 @@ def text_of(ids: Sequence[int]) -> str:
 @pytest.mark.parametrize("tokens", [SHORTEST + 8, 2048 + 8, 8192 - 120])
 def test_every_fact_stands_whole_in_pages_that_are_sealed_before_a_question(tokens: int) -> None:
     cases = make_needles(3, 5)
-    haystack = make_haystack(Letters(), TEXT, tokens, cases, 1)  # type: ignore[arg-type]
-    assert len(haystack.ids) == tokens and haystack.ids[0] == 1
+    haystack = make_haystack(Letters(), Text("t", TEXT), tokens + 90, 60, tokens, cases)  # type: ignore[arg-type]
+    ids = haystack.document.ids
+    assert len(ids) == tokens + 90 and ids[0] == 1
     for case in cases:
         for _, fact in case.facts:
-            begin = text_of(haystack.ids).index(fact)
+            begin = text_of(ids).index(fact)
             assert begin >= PAGE_TOKENS and begin + len(fact) <= sealed_end(tokens) * PAGE_TOKENS
 
 
 def test_facts_stand_at_the_depths_that_were_asked() -> None:
-    haystack = make_haystack(Letters(), TEXT, 8192 - 120, make_needles(10, 0), 1)  # type: ignore[arg-type]
-    sealed = sealed_end(len(haystack.ids)) * PAGE_TOKENS
+    haystack = make_haystack(Letters(), Text("t", TEXT), 8192, 100, 8192 - 120, make_needles(10, 0))  # type: ignore[arg-type]
+    sealed = sealed_end(haystack.stop) * PAGE_TOKENS
     for case in haystack.cases:
         ((depth, fact),) = case.facts
-        assert abs(text_of(haystack.ids).index(fact) / sealed - depth) < 0.06
+        assert abs(text_of(haystack.document.ids).index(fact) / sealed - depth) < 0.06
 
 
 def test_a_question_passes_no_seal_border() -> None:
@@ -62,19 +69,58 @@ def test_a_context_in_which_nothing_is_sealed_is_refused() -> None:
         haystack_tokens(600)
 
 
-def test_the_same_seed_gives_the_same_documents_and_another_one_others() -> None:
-    def documents(seed: int) -> list[tuple[int, ...]]:
-        return [h.ids for h in make_haystacks(Letters(), [Text("t", TEXT)], 4096, 23, seed)]  # type: ignore[arg-type]
+LONG = 16384  # letters
 
-    assert documents(1) == documents(1) != documents(2)
+
+def haystacks(needles: int, seed: int = 0, texts: int = 4, documents: int = 4) -> tuple[Haystack, ...]:
+    every = [Text(f"t{number}", TEXT * 2) for number in range(texts)]
+    return make_haystacks(Letters(), every, LONG, documents, 2000, needles, seed)  # type: ignore[arg-type]
+
+
+def test_the_same_seed_gives_the_same_documents_and_another_one_others() -> None:
+    assert haystacks(23, 1) == haystacks(23, 1) != haystacks(23, 2)
 
 
 def test_so_many_needles_are_asked_as_were_ordered_in_documents_of_several_lengths() -> None:
-    haystacks = make_haystacks(Letters(), [Text("t", TEXT)], 4096, 104, 0)  # type: ignore[arg-type]
-    needles = [sum(case.kind == "needle" for case in h.cases) for h in haystacks]
-    assert sum(needles) == 104 and max(needles) <= PER_HAYSTACK
-    assert {len(h.ids) for h in haystacks} == {haystack_tokens(n) for n in (4096, 2048, 1024)}
-    assert all(tuple(case.kind for case in h.cases if case.kind != "needle") == KINDS for h in haystacks)
+    found = haystacks(100)
+    needles = [sum(case.kind == "needle" for case in each.cases) for each in found]
+    assert sum(needles) == 100 and max(needles) <= PER_HAYSTACK and len(found) == 8
+    assert [len(each.document.ids) for each in found[:4]] == [LONG] * 4 and all(each.rows == 500 for each in found[:4])
+    assert {each.stop for each in found} == {haystack_tokens(n) for n in (LONG - 500, LONG // 2, LONG // 4)}
+    assert all(each.rows == 0 and each.stop == len(each.document.ids) for each in found[4:])
+    assert all(tuple(case.kind for case in each.cases if case.kind != "needle") == KINDS for each in found)
+
+
+def test_few_needles_stand_in_the_documents_that_are_compared_and_many_in_more_and_shorter_ones() -> None:
+    assert len(haystacks(3)) == 4
+    assert len(haystacks(200)) == -(-200 // PER_HAYSTACK)
+    assert sum(case.kind == "needle" for each in haystacks(200) for case in each.cases) == 200
+
+
+def test_without_needles_documents_are_plain_and_their_prompt_ends_where_rows_begin() -> None:
+    found = haystacks(0, documents=3)
+    assert [(each.cases, each.rows, each.stop) for each in found] == [((), 667, LONG - 667)] * 3
+    assert all(text_of(each.document.ids[1:]) in TEXT * 2 for each in found)
+
+
+def test_where_texts_give_fewer_documents_more_of_each_is_compared_but_never_more_than_a_quarter() -> None:
+    def rows(text: str) -> list[int]:
+        return [each.rows for each in make_haystacks(Letters(), [Text("t", text)], 4096, 4, 2000, 0, 0)]  # type: ignore[arg-type]
+
+    assert rows(TEXT * 2) == [500] * 4 and rows(TEXT) == [1000, 1000] and rows(TEXT[:5000]) == [1024]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_two_needles_of_a_haystack_share_a_sentence_or_a_place(seed: int) -> None:
+    prefixes = [case.links[0].prefix for case in make_needles(PER_HAYSTACK, seed)]
+    assert len({prefix.split()[1] for prefix in prefixes}) > PER_HAYSTACK // 2  # other words, not only other places
+    assert len(set(prefixes)) == len({case.links[0].right for case in make_needles(PER_HAYSTACK, seed)}) == PER_HAYSTACK
+
+
+def test_a_document_carries_the_zones_of_its_pages() -> None:
+    text = Text("t", "\n".join(f"# Part {n}\n\n" + "Words that say little. " * 40 for n in range(9)))
+    (document,) = cut_documents(Letters(), [text], 4096, 1)  # type: ignore[arg-type]
+    assert len(document.zones) == 4096 // PAGE_TOKENS and ZONES.index("anchor") in document.zones
 
 
 @pytest.mark.parametrize("seed", range(50))

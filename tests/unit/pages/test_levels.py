@@ -16,10 +16,10 @@ from edge.contract import EMPTY, FORMAT_SHIFT, PAGE_FORMATS, PAGE_MOVES, SEAL_TO
 from edge.pages.fit import fit_pool
 from edge.pages.geometry import GroupPages, page_groups, pages_for
 from edge.pages.moves import Demotion, PageMove
-from edge.pages.policy import seal_levels
+from edge.pages.policy import kept_raised, seal_levels
 from edge.pages.pool import Pool
 from edge.pages.sequence import SequencePages
-from edge.policies import RAISED_SHARES, PolicyName
+from edge.policies import BY_ATTENTION, RAISED_SHARES, PolicyName
 from edge.presets import PRESETS, PresetName
 from edge.spec import ModelSpec
 
@@ -167,7 +167,7 @@ def test_what_another_sequence_sealed_is_compared_with_what_this_one_would() -> 
     assert pages.is_sealed_as_assigned(other.words()[:, :12], 5)
 
 
-@pytest.mark.parametrize("policy", RAISED_SHARES)
+@pytest.mark.parametrize("policy", [policy for policy in RAISED_SHARES if policy not in BY_ATTENTION])
 def test_a_policy_raises_at_most_its_share_by_one_level(policy: PolicyName) -> None:
     zones = np.array([SINK, *[ANCHOR, SECTION, BACKGROUND] * 33, *[RECENT] * 4], np.uint8)
     levels = seal_levels(policy, zones, 3)
@@ -178,6 +178,32 @@ def test_a_policy_raises_at_most_its_share_by_one_level(policy: PolicyName) -> N
     assert (seal_levels(policy, zones, 3) == levels).all(), "equal zones give equal pages"
     assert (seal_levels(policy, zones, 0) == 0).all(), "fp16 has nothing above it"
     assert (seal_levels(policy, np.full(50, BACKGROUND, np.uint8), 3) == 3).all()
+
+
+@pytest.mark.parametrize("policy", BY_ATTENTION)
+def test_policies_by_attention_raise_what_is_sealed_while_the_prompt_is_computed(policy: PolicyName) -> None:
+    zones = np.full(3, ANCHOR, np.uint8)
+    for tokens, sealed in ((1, 0), (256, 0), (257, 4), (1000, 24), (1024, 24), (1025, 28)):
+        levels = seal_levels(policy, zones, 3, tokens)
+        assert np.flatnonzero(levels == 2).tolist() == list(range(sealed)) and set(levels.tolist()) <= {2, 3}
+    assert (seal_levels(policy, zones, 0, 1000) == 0).all(), "fp16 has nothing above it"
+
+
+def test_of_raised_pages_those_with_most_mass_stay_and_of_equal_ones_the_later() -> None:
+    mass, zones = np.array([99, 5, 7, 7, 1, 7, 9, 9], np.int64), np.full(8, BACKGROUND, np.uint8)
+    raised = np.array([1, 2, 3, 4, 5, 6], np.int64)
+    for policy in BY_ATTENTION:
+        kept = [kept_raised(policy, mass, zones, raised, count).tolist() for count in (0, 1, 2, 3, 4, 9)]
+        assert kept == [[], [6], [5, 6], [3, 5, 6], [2, 3, 5, 6], [1, 2, 3, 4, 5, 6]]
+
+
+def test_combined_takes_half_by_mass_and_then_headings_evenly() -> None:
+    mass, zones = np.arange(20, dtype=np.int64), np.full(20, BACKGROUND, np.uint8)
+    raised = np.arange(1, 20)
+    zones[[0, 2, 4, 6, 19]] = ANCHOR
+    assert kept_raised("combined", mass, zones, raised, 4).tolist() == [2, 4, 18, 19]
+    assert kept_raised("combined", mass, zones, raised, 8).tolist() == [2, 4, 6, 15, 16, 17, 18, 19]
+    assert kept_raised("combined", mass, zones, raised, 1).tolist() == [19]
 
 
 def test_few_anchors_are_all_raised_and_random_raises_as_many() -> None:

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edge.config import InferenceConfig
-from edge.contract import EMPTY, FORMAT_SHIFT, PAGE_FORMATS, PAGE_TOKENS, SEAL_TOKENS, word_offset
-from edge.executors.base import StepInput, StepOutput
+from edge.contract import EMPTY, FORMAT_SHIFT, PAGE_FORMATS, PAGE_TOKENS, SEAL_TOKENS, WATCH_ROWS, word_offset
+from edge.executors.base import NOT_WATCHED, StepInput, StepOutput
 from edge.manifest import Limits
 from edge.pages.fit import cut_pool, fit_pool
 from edge.pages.geometry import GroupPages, page_groups
-from edge.policies import RAISED_SHARES, PolicyName
+from edge.policies import PolicyName, peak_share
 from edge.presets import PRESETS, PresetName
 from edge.runtime import Runtime
 from edge.spec import LayerSpec, ModelSpec, RopeSpec
@@ -115,7 +115,8 @@ class StandIn:
         logits = np.stack([self._logits(step, b, position) for b, position in seen]) if seen else np.empty((0, VOCABULARY))
         self.spoil(logits)
         broken = self.breaks(step)
-        return StepOutput(logits, np.array([b in broken for b in range(len(step.kv_len))], np.int32))
+        flags = np.array([b in broken for b in range(len(step.kv_len))], np.int32)
+        return StepOutput(logits, flags, mass=self._mass(step) if len(step.watch) else NOT_WATCHED)
 
     def cancel(self) -> None:
         raise AssertionError("nobody asked for this")
@@ -133,6 +134,18 @@ class StandIn:
                 assert kept % SEALED == p and (kept < SEALED) == is_fp16, "another position, or another form, lies there"
             seen.append(tuple(int(self._slot(step, group, b, p, 0)[0]) for p in positions))
         return np.random.default_rng(abs(hash(tuple(seen)))).normal(size=VOCABULARY).astype(np.float32)
+
+    def _mass(self, step: StepInput) -> np.ndarray:
+        """Of each watched row some numbers for the pages that it sees, which are its position's and the page's own."""
+        mass = np.zeros(step.page_table.shape[:3], np.int64)
+        for b, count in enumerate(step.watch.tolist()):
+            assert 0 <= count <= min(WATCH_ROWS, step.query_start[b + 1] - step.query_start[b])
+            for position in range(step.kv_len[b] - count, step.kv_len[b]):
+                for group, window in enumerate(self.spec.group_windows):
+                    first = max(0, position - window + 1) // PAGE_TOKENS if window else 0
+                    for page in range(first, position // PAGE_TOKENS + 1):
+                        mass[group, b, page] += (page * 37 + position * (group + 3)) % 101
+        return mass
 
     def _slot(self, step: StepInput, group: int, b: int, position: int, side: int) -> np.ndarray:
         word = step.page_table[group, b, position // PAGE_TOKENS, side]
@@ -247,7 +260,7 @@ def make_bench(
     seals = PRESETS[preset].seals
     spec = make_spec(windows, 32 if seals else 4)
     config = InferenceConfig(context, step_tokens, chunk, 4096, "fitted", 0.92, preset, prefix_cache, policy, False)
-    groups = page_groups(spec, PRESETS[preset], PRESETS[lowest], RAISED_SHARES[policy])
+    groups = page_groups(spec, PRESETS[preset], PRESETS[lowest], peak_share(policy))
     size = fit_pool(groups, context, sequences, 4096, chunk)
     if pool_share < 1.0:
         size = cut_pool(groups, int(size.pool_bytes * pool_share), 4096, chunk)

@@ -21,6 +21,7 @@ from edge.errors import BudgetError, ExecutorError, RequestError
 from edge.executors.base import StepInput, StepOutput
 from edge.kv_budget import KvChoice, kv_pool
 from edge.manifest import Limits
+from edge.policies import PolicyName
 from edge.presets import PresetName
 from edge.request import Request
 from edge.runtime import Runtime
@@ -47,7 +48,8 @@ def blind(bench: Bench) -> Bench:
     """Without a look at pages, which takes most of the time of a stand-in: what it reads is seen in the other tests."""
 
     def run(step: StepInput) -> StepOutput:
-        return StepOutput(np.zeros((len(step.logit_rows), VOCABULARY), np.float32), np.zeros(len(step.kv_len), np.int32))
+        logits, flags = np.zeros((len(step.logit_rows), VOCABULARY), np.float32), np.zeros(len(step.kv_len), np.int32)
+        return StepOutput(logits, flags, mass=np.zeros(step.page_table.shape[:3], np.int64))
 
     bench.executor.run = run  # type: ignore[method-assign]
     return bench
@@ -173,11 +175,19 @@ def test_a_demotion_that_the_engine_fails_ends_the_request_alone(bench_of: Bench
     chunk=st.sampled_from([128, 33, 7]),
     length=st.integers(800, 1600),
     zones=st.lists(st.integers(0, 4), max_size=52),
+    policy=st.sampled_from(["uniform", "anchors", "attention", "combined"]),
 )
 def test_what_is_not_refused_is_answered(
-    windows: tuple[int, ...], preset: PresetName, lowest: PresetName, share: float, chunk: int, length: int, zones: list[int]
+    windows: tuple[int, ...],
+    preset: PresetName,
+    lowest: PresetName,
+    share: float,
+    chunk: int,
+    length: int,
+    zones: list[int],
+    policy: PolicyName,
 ) -> None:
-    bench = blind(small(windows=windows, preset=preset, lowest=lowest, share=share, chunk=chunk))
+    bench = blind(small(windows=windows, preset=preset, lowest=lowest, share=share, chunk=chunk, policy=policy))
     try:
         request = bench.runtime.submit(prompt(length), GREEDY, 30, zones=bytes(zones))
     except BudgetError:
@@ -190,9 +200,10 @@ def test_what_is_not_refused_is_answered(
 class PressureMachine(RuleBasedStateMachine):
     """Requests, turns, cancellations and sessions in any order, in a pool that is too small for all of them at once."""
 
-    def __init__(self, preset: PresetName, windows: tuple[int, ...], share: float) -> None:
+    def __init__(self, preset: PresetName, windows: tuple[int, ...], share: float, policy: PolicyName = "uniform") -> None:
         super().__init__()
-        self.bench = small(preset=preset, windows=windows, share=share, context=900, sequences=3, step_tokens=260)
+        shape: dict[str, Any] = {"preset": preset, "windows": windows, "policy": policy}
+        self.bench = small(share=share, context=900, sequences=3, step_tokens=260, **shape)
         self.requests: list[Request] = []
         self.sessions: list[Session] = []
 
@@ -257,6 +268,13 @@ class WindowMachine(PressureMachine):
         super().__init__("balanced", (0, 150, 150), 0.6)
 
 
+class AttentionMachine(PressureMachine):
+    def __init__(self) -> None:
+        super().__init__("balanced", (0, 150, 150), 0.5, "combined")
+
+
+TestAttentionMachine = AttentionMachine.TestCase
+TestAttentionMachine.settings = settings(max_examples=15, stateful_step_count=20, deadline=None)
 TestFullMachine = FullMachine.TestCase
 TestFullMachine.settings = settings(max_examples=15, stateful_step_count=20, deadline=None)
 TestWindowMachine = WindowMachine.TestCase

@@ -13,6 +13,7 @@ from edge.queues import Queues
 from edge.request import Request, SequenceTokens
 from edge.sampling import SamplingParams
 from edge.scheduler.state import State, StepLimits
+from edge.watch import PromptWatch
 
 PAGE = PageKind(ExtentKind("fp16", 1024), ExtentKind("fp16", 1024))
 GROUPS = (GroupPages(0, PAGE, PAGE),)
@@ -22,7 +23,8 @@ NO_CUTS = PrefixCache(POOL)
 
 def make_request(number: int, tokens: int = 40) -> Request:
     sequence = SequenceTokens(100 + number, False, SequencePages(POOL, GROUPS, 8), [1] * tokens)
-    return Request(number, sequence, tokens, 0, SamplingParams(seed=1), 5, frozenset(), (), Pace(0.0))
+    watch = PromptWatch.of("uniform", GROUPS, tokens, 8)
+    return Request(number, sequence, tokens, 0, SamplingParams(seed=1), 5, frozenset(), (), Pace(0.0), watch)
 
 
 def compute(request: Request, tokens: int) -> None:
@@ -42,7 +44,7 @@ def numbers(of: State) -> tuple[list[int], list[int]]:
 
 
 def make_queues(count: int, running: int) -> tuple[Queues, list[Request]]:
-    queues, requests = Queues(StepLimits(256, 4, 128)), [make_request(number) for number in range(count)]
+    queues, requests = Queues(StepLimits(256, 4, 128), GROUPS), [make_request(number) for number in range(count)]
     for request in requests:
         queues.add(request)
     queues.admit(running)

@@ -12,7 +12,7 @@ from edge.pages.geometry import ExtentKind, GroupPages, PageKind, pages_for
 from edge.pages.moves import Sealing
 from edge.pages.room import Room
 from edge.scheduler.plan import plan
-from edge.scheduler.state import Demote, Evict, GiveUp, Nothing, Preempt, RequestState, State, StepLimits, StepPlan
+from edge.scheduler.state import Demote, Evict, GiveUp, Nothing, Preempt, RequestState, Settle, State, StepLimits, StepPlan
 
 PAGE = PageKind(ExtentKind("fp16", 1024), ExtentKind("fp16", 1024))
 SEALED = PageKind(ExtentKind("int4", 1024), ExtentKind("int4", 1024))
@@ -21,10 +21,17 @@ LIMITS = StepLimits(max_step_tokens=256, max_sequences=4, chunk_tokens=128)
 
 
 def request(
-    number: int, known: int, done: int = 0, cuts: tuple[int, ...] = (), to_seal: int = 0, reusable: int = 0
+    number: int,
+    known: int,
+    done: int = 0,
+    cuts: tuple[int, ...] = (),
+    to_seal: int = 0,
+    reusable: int = 0,
+    chunk_limit: int | None = None,
+    to_settle: int = 0,
 ) -> RequestState:
-    to_known = taken(pages_for(known) - pages_for(done), to_seal)
-    return RequestState(number, 100 + number, known, done, known, cuts, to_known, Sealing(taken(0, to_seal), (reusable,)))
+    to_known, sealing = taken(pages_for(known) - pages_for(done), to_seal), Sealing(taken(0, to_seal), (reusable,))
+    return RequestState(number, 100 + number, known, done, chunk_limit or known, cuts, to_known, sealing, taken(0, to_settle))
 
 
 def taken(opened: int, sealed: int) -> Counter[ExtentKind]:
@@ -205,3 +212,23 @@ def test_every_plan_keeps_the_limits(
         assert c.is_last == (c.end == by_number[c.request].known)
     oldest = (of.running + of.waiting)[0].request
     assert oldest in {c.request for c in decision.chunks}, "the oldest always goes on"
+
+
+def test_a_chunk_ends_where_the_prompt_does_though_more_is_known() -> None:
+    step = planned(state(running=(request(1, 130, done=90, chunk_limit=100),)))
+    assert spans(step) == [(1, 90, 100)] and not step.chunks[0].is_last
+
+
+def test_pages_of_a_computed_prompt_are_demoted_before_anybody_runs() -> None:
+    others = (request(1, 40, done=39), request(2, 41, done=40, to_settle=1))
+    assert plan(state(running=others), LIMITS) == Settle(2)
+    assert plan(state(running=others, waiting=(request(3, 10),), free_pages=1), LIMITS) == Settle(2)
+
+
+def test_without_room_to_demote_a_computed_prompt_others_give_way_in_the_usual_order() -> None:
+    running = (request(1, 40, done=39), request(2, 41, done=40, to_settle=1), request(3, 5))
+    full = {"running": running, "free_pages": 0}
+    assert plan(state(**full, can_evict=True, idle=(7,), can_demote=True), LIMITS) == Evict()  # type: ignore[arg-type]
+    assert plan(state(**full, idle=(7,), can_demote=True), LIMITS) == GiveUp(7)  # type: ignore[arg-type]
+    assert plan(state(**full, can_demote=True), LIMITS) == Demote()  # type: ignore[arg-type]
+    assert plan(state(**full), LIMITS) == Preempt(3)  # type: ignore[arg-type]
