@@ -14,6 +14,8 @@ from stand_in import Bench
 
 from edge.anchors.zones import ANCHOR, BACKGROUND
 from edge.contract import PAGE_TOKENS, WATCH_ROWS
+from edge.errors import ExecutorError
+from edge.executors.base import StepInput, StepOutput
 from edge.pages.geometry import page_groups, sealed_end
 from edge.policies import PolicyName
 from edge.presets import PRESETS
@@ -137,6 +139,22 @@ def test_each_turn_of_a_conversation_ends_with_a_tenth_raised(bench_of: BenchOf)
     bench = watching(bench_of)
     full = raised_pages(bench, turns=4)[0]
     assert 0 < len(full) <= int(0.1 * 40) and bench.runtime.stats.preemptions == 0
+
+
+def test_an_engine_that_fails_to_demote_ends_that_request_and_the_others_go_on(bench_of: BenchOf) -> None:
+    bench = watching(bench_of, windows=(0,), context=640, sequences=2)
+    run = bench.executor.run
+
+    def failing(step: StepInput) -> StepOutput:
+        if not len(step.kv_len):
+            raise ExecutorError("a step of moves failed")
+        return run(step)
+
+    bench.executor.run = failing  # type: ignore[method-assign]
+    long, short = bench.runtime.submit(prompt(500), GREEDY, 9), bench.runtime.submit(prompt(100), GREEDY, 9)
+    bench.finish()
+    assert (long.finish_reason, short.finish_reason) == ("error", "length")
+    assert bench.runtime.stats.pool.used_bytes == 0
 
 
 def test_a_sequence_that_is_computed_again_counts_its_rows_anew() -> None:
