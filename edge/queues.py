@@ -139,7 +139,7 @@ class Queues:
             done=pages.length,
             chunk_limit=min(request.alike_until(), watch.chunk_limit(pages.length, known)),
             cuts=request.cuts,
-            to_known=pages.extents_until(known, chunk_tokens) + watch.extents(pages, chunk_tokens),
+            to_known=pages.extents_until(known, chunk_tokens) + watch.extents(pages, groups),
             sealing=pages.sealing(),
             settling=pages.demoted(due),
         )

@@ -77,8 +77,10 @@ class PromptWatch:  # the loop writes
         self._is_open = bool(left)
         return left
 
-    def extents(self, pages: SequencePages, chunk_tokens: int) -> Counter[ExtentKind]:
-        """What demoting will take at most, where the prompt is not computed yet."""
+    def extents(self, pages: SequencePages, groups: tuple[GroupPages, ...]) -> Counter[ExtentKind]:
+        """What demoting takes at most of pages that are raised already, where the prompt is not computed yet. Those to come are
+        counted in both forms on their way (SequencePages.extents_until)."""
         if pages.length >= self.watched.stop:
             return Counter()
-        return pages.extents_to_settle(self.watched.stop, chunk_tokens)
+        raised = pages.raised()
+        return pages.demoted([Demotion(group, page, groups[group].base) for group, row in enumerate(raised) for page in row])

@@ -272,16 +272,6 @@ class SequencePages:
             found.append(np.array(here, np.int64))
         return found
 
-    def extents_to_settle(self, length: int, chunk_tokens: int) -> Counter[ExtentKind]:
-        """Extents that the pages take which `length` tokens seal one level above the preset's, when they are demoted to it."""
-        extents: Counter[ExtentKind] = Counter()
-        for pages, first in zip(self._groups, self._first, strict=True):
-            raised = int((self._levels[max(first, 1) : sealed_end(length - 1)] + 1 == pages.base).sum())
-            if count := min(raised, peak_count(pages, length, chunk_tokens).sealed):
-                for kind, number in extents_between(pages.levels[pages.base - 1], pages.sealed).items():
-                    extents[kind] += number * count
-        return extents
-
     def is_sealed_as_assigned(self, words: np.ndarray, sealed: int) -> bool:
         """Whether of pages at these words, int32 [groups, pages, 2], the ones before `sealed` have the level at which this
         sequence would seal them."""

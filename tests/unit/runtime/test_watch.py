@@ -11,9 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 from stand_in import Bench
+from test_pressure import blind
 
 from edge.anchors.zones import ANCHOR, BACKGROUND
 from edge.contract import PAGE_TOKENS, WATCH_ROWS
+from edge.errors import ExecutorError
+from edge.executors.base import StepInput, StepOutput
 from edge.pages.geometry import page_groups, sealed_end
 from edge.policies import PolicyName
 from edge.presets import PRESETS
@@ -137,6 +140,37 @@ def test_each_turn_of_a_conversation_ends_with_a_tenth_raised(bench_of: BenchOf)
     bench = watching(bench_of)
     full = raised_pages(bench, turns=4)[0]
     assert 0 < len(full) <= int(0.1 * 40) and bench.runtime.stats.preemptions == 0
+
+
+@pytest.mark.parametrize("windows", [(0,), (0, 150, 150)])
+@pytest.mark.parametrize("policy", ["attention", "combined"])
+def test_a_pool_that_is_planned_for_it_holds_as_many_prompts_as_long_as_the_context(
+    bench_of: BenchOf, policy: PolicyName, windows: tuple[int, ...]
+) -> None:
+    for context in (300, 640, 900):
+        bench = blind(watching(bench_of, policy, windows=windows, context=context, sequences=2))
+        requests = [bench.runtime.submit(prompt(context - 20, seed), GREEDY, 21) for seed in range(3)]
+        bench.runtime.step()
+        assert len(bench.runtime._queues.running_pages()) == 2
+        bench.finish()
+        assert all(request.finish_reason == "length" for request in requests)
+        assert bench.runtime.stats.preemptions == 0
+
+
+def test_an_engine_that_fails_to_demote_ends_that_request_and_the_others_go_on(bench_of: BenchOf) -> None:
+    bench = watching(bench_of, windows=(0,), context=640, sequences=2)
+    run = bench.executor.run
+
+    def failing(step: StepInput) -> StepOutput:
+        if not len(step.kv_len):
+            raise ExecutorError("a step of moves failed")
+        return run(step)
+
+    bench.executor.run = failing  # type: ignore[method-assign]
+    long, short = bench.runtime.submit(prompt(500), GREEDY, 9), bench.runtime.submit(prompt(100), GREEDY, 9)
+    bench.finish()
+    assert (long.finish_reason, short.finish_reason) == ("error", "length")
+    assert bench.runtime.stats.pool.used_bytes == 0
 
 
 def test_a_sequence_that_is_computed_again_counts_its_rows_anew() -> None:
