@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 
-INTERFACE = 1  # of edge._core (edge/_core.pyi): a core that was built with another number is not used
+INTERFACE = 2  # of edge._core (edge/_core.pyi): a core that was built with another number is not used
 VERSION = 3  # 2: `bias` of `project`; 3: sealed pages, and page moves between formats
 
 # --- pages ------------------------------------------------------------------------------------------------------
