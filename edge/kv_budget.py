@@ -11,7 +11,7 @@ from edge.errors import BudgetError
 from edge.pages.budget import plan_pool
 from edge.pages.fit import PoolSize, cut_pool, longest_context, pool_holds, pressed_bytes
 from edge.pages.geometry import GroupPages, own_tokens, page_groups
-from edge.policies import PolicyName, peak_share
+from edge.policies import BY_ATTENTION, PolicyName, peak_share
 from edge.presets import PRESETS, PresetName
 from edge.units import human_bytes
 
@@ -157,6 +157,11 @@ def check_kv_budget(
         smaller = []
     held = {name: longest_in_budget(spec, replace(kv, preset=name), sequences, limit, config) for name in smaller}
     ways = [f"--kv-preset {name}" for name in smaller if held[name] >= context][:1]
+    if (
+        kv.policy in BY_ATTENTION
+        and longest_in_budget(spec, replace(kv, policy="uniform"), sequences, limit, config) >= context
+    ):
+        ways.insert(0, "--kv-policy uniform")  # no prompt stands one step up
     names = [kv.preset, *smaller[-1:]] if not ways else [kv.preset]
     own = own_tokens(context, kv.prefix_tokens)
     for name in names:

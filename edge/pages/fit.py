@@ -147,7 +147,8 @@ def pressed_bytes(
 
     A slab of few extents whose end holds a smaller one is not free when they are: nothing is gained for sure then.
     """
-    kinds = {kind.bytes for group in groups for level in group.levels[group.base :] for kind in (level.key, level.value)}
+    moved = [level for group in groups for level in group.levels[group.base - (group.raised_share > 0) :]]
+    kinds = {kind.bytes for level in moved for kind in (level.key, level.value)}
     largest, smallest = max(kinds), min(kinds)
     if size.slab_bytes // largest < _EXTENTS_AT_LEAST and size.slab_bytes % largest >= smallest:
         return bytes_needed(groups, size, context, 1, chunk_tokens)
@@ -155,7 +156,7 @@ def pressed_bytes(
     for group, peak in zip(groups, peak_counts(groups, context, chunk_tokens), strict=True):
         kept = min(peak.sealed, kept_pages + BORDER_PAGES)
         extents += extents_of((group,), (PageCount(peak.open, kept),))
-        extents += raised_extents(group, most_raised(group, pages_for(context), min(peak.sealed, kept_pages)))
+        extents += raised_extents(group, most_raised(group, pages_for(context), kept))
         lowest = group.levels[-1]
         extents += Counter({lowest.key: peak.sealed - kept}) + Counter({lowest.value: peak.sealed - kept})
     return (slabs_for(extents, size.slab_bytes) + PRESSED_SLABS) * size.slab_bytes

@@ -1,5 +1,5 @@
-"""At which level a page is sealed, and which pages give way when the pool is full. Owns: the policies. Needs: zones. Never:
-pools, text."""
+"""At which level a page is sealed, and which pages give way when the pool is full. Owns: the policies. Needs: zones,
+geometry. Never: pools, text."""
 
 from __future__ import annotations
 

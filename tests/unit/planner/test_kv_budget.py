@@ -80,6 +80,15 @@ def test_a_policy_that_raises_pages_takes_more_of_a_budget() -> None:
     assert longest_in_budget(SMOL, replace(anchors, preset="exact"), 1, 8192, CONFIG) == 2752, "nothing is above fp16"
 
 
+def test_a_policy_by_attention_needs_room_for_a_prompt_one_step_up_and_a_refusal_says_what_does_not() -> None:
+    attention = KvChoice("balanced", 48 * MB, policy="attention")
+    uniform = longest_in_budget(SMOL, replace(attention, policy="uniform"), 1, 8192, CONFIG)
+    longest = longest_in_budget(SMOL, attention, 1, 8192, CONFIG)
+    assert 0.5 * uniform < longest < 0.8 * uniform
+    assert "What would hold it: --kv-policy uniform, or --kv-" in refusal(attention, longest + 100)
+    assert "--kv-policy" not in refusal(attention, uniform + 100)
+
+
 @given(preset=st.sampled_from(list(PRESETS)), context=st.integers(1, 8192), sequences=st.integers(1, 3))
 def test_a_budget_that_is_proposed_is_enough(preset: PresetName, context: int, sequences: int) -> None:
     groups = page_groups(SMOL, PRESETS[preset])

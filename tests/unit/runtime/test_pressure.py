@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from stand_in import VOCABULARY, Bench, StandIn, make_bench, make_spec
@@ -177,6 +177,8 @@ def test_a_demotion_that_the_engine_fails_ends_the_request_alone(bench_of: Bench
     zones=st.lists(st.integers(0, 4), max_size=52),
     policy=st.sampled_from(["uniform", "anchors", "attention", "combined"]),
 )
+# Slabs that hold one extent of a raised page, and in its end another: none is free when it goes.
+@example((0, 0, 40), "balanced", "tight", 0.625, 128, 1249, [], "attention")
 def test_what_is_not_refused_is_answered(
     windows: tuple[int, ...],
     preset: PresetName,
