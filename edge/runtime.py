@@ -164,6 +164,9 @@ class Runtime:
                 levels = seal_levels(self.policy, page_zones, self._groups[0].base, len(tokens))
                 levels[: pages_for(shared)] = self._groups[0].base  # as a file has them
                 sequence.pages.assign(page_zones, levels)
+                # Which pages are raised depends on whether those of earlier turns still stand, and that on who else runs.
+                if self._replays and self.policy in BY_ATTENTION:
+                    sequence.give_up(self.prefix_cache)
                 sequence.restart(tokens, self.prefix_cache)
                 request = Request(
                     id=number,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edge.contract import WATCH_ROWS
-from edge.pages.geometry import ExtentKind, GroupPages
+from edge.pages.geometry import ExtentKind, GroupPages, sealed_end
 from edge.pages.moves import Demotion
 from edge.pages.policy import kept_raised
 from edge.pages.sequence import SequencePages
@@ -35,7 +35,7 @@ class PromptWatch:  # the loop writes
     @classmethod
     def of(cls, policy: PolicyName, groups: tuple[GroupPages, ...], prompt_tokens: int, max_pages: int) -> PromptWatch:
         """Of a prompt of so many tokens, those in front of it that the sequence has counted among them."""
-        if policy not in BY_ATTENTION or not any(group.seals for group in groups):
+        if policy not in BY_ATTENTION or not any(group.seals for group in groups) or not sealed_end(max(0, prompt_tokens - 1)):
             return cls(policy, range(0), np.empty((0, 0), np.int64))
         first = max(0, prompt_tokens - WATCH_ROWS)
         return cls(policy, range(first, prompt_tokens), np.zeros((len(groups), max_pages), np.int64))

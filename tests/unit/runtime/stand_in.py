@@ -254,12 +254,13 @@ def make_bench(
     prefix_cache: bool = True,
     policy: PolicyName = "uniform",
     lowest: PresetName = "exact",
+    deterministic: bool = False,
 ) -> Bench:
     """`pool_share` 1.0: a pool that fits the load; below: one that is too small for it. A preset that seals needs heads of 32
     channels: 2,048 bytes an extent of one layer, sealed 512 to 1,280."""
     seals = PRESETS[preset].seals
     spec = make_spec(windows, 32 if seals else 4)
-    config = InferenceConfig(context, step_tokens, chunk, 4096, "fitted", 0.92, preset, prefix_cache, policy, False)
+    config = InferenceConfig(context, step_tokens, chunk, 4096, "fitted", 0.92, preset, prefix_cache, policy, deterministic)
     groups = page_groups(spec, PRESETS[preset], PRESETS[lowest], peak_share(policy))
     size = fit_pool(groups, context, sequences, 4096, chunk)
     if pool_share < 1.0:

@@ -142,6 +142,29 @@ def test_each_turn_of_a_conversation_ends_with_a_tenth_raised(bench_of: BenchOf)
     assert 0 < len(full) <= int(0.1 * 40) and bench.runtime.stats.preemptions == 0
 
 
+def test_in_deterministic_mode_a_conversation_goes_on_alike_whether_it_gave_its_pages_up_or_not(bench_of: BenchOf) -> None:
+    came = []
+    for disturbs in (False, True):
+        bench = watching(bench_of, windows=(0,), deterministic=True)
+        session = bench.runtime.session()
+        list(session.generate(prompt(700), GREEDY, 20))
+        if disturbs:
+            bench.runtime.submit(prompt(1200, 1), GREEDY, 2)
+            bench.finish()
+            assert session.computed_tokens == 0, "the pool was meant to be too small for both"
+        longer = session._sequence.token_ids + prompt(90, 2)
+        came.append([event.token_id for event in session.generate(longer, GREEDY, 40)])
+    assert came[0] == came[1]
+
+
+def test_a_prompt_of_which_nothing_is_sealed_is_not_watched(bench_of: BenchOf) -> None:
+    bench = watching(bench_of)
+    for length, watched in ((256, 0), (257, WATCH_ROWS)):
+        bench.runtime.submit(prompt(length), GREEDY, 5)
+        bench.finish()
+        assert sum(int(step.watch.sum()) for step in bench.executor.steps) == watched
+
+
 @pytest.mark.parametrize("windows", [(0,), (0, 150, 150)])
 @pytest.mark.parametrize("policy", ["attention", "combined"])
 def test_a_pool_that_is_planned_for_it_holds_as_many_prompts_as_long_as_the_context(
@@ -177,9 +200,9 @@ def test_a_sequence_that_is_computed_again_counts_its_rows_anew() -> None:
     from stand_in import make_spec
 
     groups = page_groups(make_spec((0,), 32), PRESETS["balanced"], raised_share=1.0)
-    watch = PromptWatch.of("attention", groups, 100, 4)
-    assert [watch.rows(0, 32), watch.rows(32, 64), watch.rows(64, 100), watch.rows(100, 101)] == [0, 28, 36, 0]
-    assert watch.chunk_limit(64, 130) == 100 and watch.chunk_limit(100, 130) == 130
-    for start, end in ((36, 64), (64, 100), (30, 100)):
-        watch.add(start, end, np.full((1, 4), 5, np.int64))
-    assert watch.mass.tolist() == [[5] * 4] and watch.is_due(100) and not watch.is_due(99)
+    watch = PromptWatch.of("attention", groups, 300, 10)
+    assert [watch.rows(200, 232), watch.rows(232, 264), watch.rows(264, 300), watch.rows(300, 301)] == [0, 28, 36, 0]
+    assert watch.chunk_limit(264, 330) == 300 and watch.chunk_limit(300, 330) == 330
+    for start, end in ((236, 264), (264, 300), (230, 300)):
+        watch.add(start, end, np.full((1, 10), 5, np.int64))
+    assert watch.mass.tolist() == [[5] * 10] and watch.is_due(300) and not watch.is_due(299)
