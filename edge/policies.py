@@ -13,9 +13,6 @@ RAISED_SHARES: dict[PolicyName, float] = {"uniform": 0.0, "anchors": 0.1, "rando
 # These choose by the prompt's attention, which is known when it is computed: up to then all its sealed pages are raised.
 BY_ATTENTION: tuple[PolicyName, ...] = ("attention", "combined")
 
-# Policies that look at zones.
-BY_ZONES: tuple[PolicyName, ...] = ("anchors", "random", "combined")
-
 
 def peak_share(policy: PolicyName) -> float:
     """Of a sequence's pages, those that are raised at most at once, while its prompt is computed."""

@@ -3,7 +3,6 @@ which of two is better."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb, sqrt
 
@@ -63,8 +62,3 @@ def difference(first: Blocks, second: Blocks) -> Difference:
         return Difference(mean, None)
     spread = float(((gaps - mean * rows) ** 2).sum())
     return Difference(mean, sqrt(spread * count / (count - 1)) / float(rows.sum()))
-
-
-def blocks_of(parts: Sequence[tuple[float, int]]) -> Blocks:
-    """Of (sum, rows) each."""
-    return Blocks(tuple(part[0] for part in parts), tuple(part[1] for part in parts))
