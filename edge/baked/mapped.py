@@ -51,10 +51,11 @@ class MappedPrefixes:
             prefix.check_unchanged()
 
     def check_read(self, token_ids: Sequence[int]) -> None:
-        """The same, where these tokens, which were computed, begin with pages of a file: what was cut off reads as zeros up to
-        the end of the system's page."""
+        """PackageError where these tokens, which were computed, begin with pages of a file, and one was cut short or written
+        to: what was cut off reads as zeros up to the end of the system's page."""
         if self.shared_tokens(token_ids):
-            self.check_unchanged()
+            for prefix in self._prefixes:
+                prefix.check_uncut()
 
     def shared_tokens(self, token_ids: Sequence[int]) -> int:
         """Tokens at the front of this prompt, less its last one, whose pages are in a file."""

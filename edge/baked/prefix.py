@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -134,6 +135,13 @@ class BakedPrefix:
             raise PackageError(f"{self.path}: {fact}. {BAKE_AGAIN}, and start again")
         if found != self.identity:
             raise PackageError(f"{self.path}: was written to while it was in use. {BAKE_AGAIN}, and start again")
+
+    def check_uncut(self) -> None:
+        """The same of the file that was opened: one that was replaced or removed since is mapped as it was."""
+        with suppress(FileNotFoundError):
+            found = file_identity(self.path)
+            if (found.device, found.inode) == (self.identity.device, self.identity.inode):
+                self.check_unchanged()
 
     def verify(self, progress: Progress) -> None:
         """Reads the extents and compares their SHA-256. PackageError where it differs."""

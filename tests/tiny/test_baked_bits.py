@@ -203,3 +203,23 @@ def test_a_request_fails_where_the_file_lost_its_end_under_it(package_of: Callab
         assert [request.finish_reason for request in requests] == ["error", "length"], "the other one reads nothing of it"
         (error,) = [event.error for event in events if event.error is not None]
         assert isinstance(error, PackageError) and "when it was opened" in str(error)
+
+
+@pytest.mark.parametrize("way", ["replaced", "removed"])
+def test_a_request_goes_on_with_the_file_that_it_began_with(package_of: Callable[[str], Package], way: str) -> None:
+    """What is mapped stays mapped; the next request is refused."""
+    package = package_of("llama")
+    baked = bake(package, "balanced")
+    with open_package(package, context=CONTEXT, preset="balanced", prefixes=[baked]) as runtime:
+        _, expected = ask(runtime, [*baked.token_ids, 5, 6], 9)
+        request = runtime.submit([*baked.token_ids, 5, 6], ASKED, 9)
+        runtime.step()
+        if way == "replaced":
+            bake(package, "balanced")
+        else:
+            baked.path.unlink()
+        while runtime.has_work:
+            runtime.step()
+        assert request.finish_reason == "length" and request.token_ids == [token for token, _ in expected]
+        with pytest.raises(PackageError, match="while it was in use"):
+            runtime.submit(baked.token_ids, ASKED, 2)
