@@ -56,8 +56,9 @@ class LineProgress:
         tenth = 10 * self._count // self._total if self._total else 0
         if tenth > self._tenth and (now := time.monotonic()) >= self._next:
             self._next, self._tenth = now + _QUIET_SECONDS, tenth
-            left = (now - self._started) * max(0, self._total - self._count) / self._count
-            self._say(f"{self._task}: {10 * tenth} % of {in_units(self._total, self._unit)}, {human_seconds(left)} left")
+            left = (now - self._started) * (self._total - self._count) / self._count
+            rest = f", about {human_seconds(left)} left" if left > 0 else ""
+            self._say(f"{self._task}: {10 * tenth} % of {in_units(self._total, self._unit)}{rest}")
 
     def done(self) -> None:
         pass

@@ -25,5 +25,5 @@ def test_lines_of_a_long_task_say_how_much_is_done_and_how_long_the_rest_takes(
         "edge: prefilling: 20 % of 1000 tokens, about 18 s left",
         "edge: prefilling: 50 % of 1000 tokens, about 12 s left",
         "edge: prefilling: 70 % of 1000 tokens, about 6 s left",
-        "edge: prefilling: 100 % of 1000 tokens, about 0 s left",
+        "edge: prefilling: 100 % of 1000 tokens",
     ]
