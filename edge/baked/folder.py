@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edge.baked.header import OtherFormatError
 from edge.baked.prefix import BakedPrefix
 from edge.errors import PackageError, RequestError
 from edge.progress import SilentProgress
@@ -65,12 +66,14 @@ def open_baked(package: Path, name: str) -> BakedPrefix:
 
 
 def is_damaged(package: Path, name: str) -> bool:
-    """Whether a prefix of this name is there, can be read, and is no good. Reads it wholly."""
+    """Whether a prefix of this name is there, can be read, and is no good to any version. Reads it wholly."""
     path = baked_path(package, name)
     if not os.access(path, os.R_OK):
         return False
     try:
         BakedPrefix.open(path).verify(SilentProgress())
+    except OtherFormatError:
+        return False
     except PackageError:
         return True
     return False

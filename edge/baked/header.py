@@ -36,6 +36,10 @@ _LARGEST_HEADER = 256 << 20  # bytes; of 100,000 tokens with five cuts some 3 MB
 _MOST_CUTS = 1024
 
 
+class OtherFormatError(PackageError):
+    """Of a file that another version of EdgeZero wrote, and reads."""
+
+
 @dataclass(frozen=True, slots=True)
 class BakedEngine:
     """What computed the pages. All but the instruction set must be what is to read them."""
@@ -147,7 +151,7 @@ def read_header(file: BinaryIO, place: str) -> BakedHeader:
     except ValueError as error:  # JsonMismatch is one
         raise _damaged(place, str(error)) from error
     if isinstance(header, int):
-        raise PackageError(f"{place}: format {header}, this version reads {FORMAT_VERSION}{_AGAIN}")
+        raise OtherFormatError(f"{place}: format {header}, this version reads {FORMAT_VERSION}{_AGAIN}")
     if header.begin < _PREAMBLE.size + length:
         raise _damaged(place, f"extents begin at {header.begin}, in its header")
     if size < header.file_bytes:

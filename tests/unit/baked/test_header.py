@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 from dataclasses import replace
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from baked_files import CUTS, GROUPS, IDS, MODEL, POOL, draft, extent, words_at, write_prefix
+from baked_files import CUTS, GROUPS, IDS, MODEL, POOL, draft, extent, packed, words_at, write_prefix
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,11 +35,6 @@ def data(prefix: BakedPrefix) -> bytes:
 
 def read(data: bytes) -> BakedHeader:
     return read_header(io.BytesIO(data), "a.pages")
-
-
-def packed(text: bytes) -> bytes:
-    """A header of this text, with a hash that is right."""
-    return b"EDGEPAGE" + len(text).to_bytes(8, "little") + hashlib.sha256(text).digest() + text
 
 
 def test_each_cut_has_the_pages_of_its_sequence_once(prefix: BakedPrefix) -> None:
