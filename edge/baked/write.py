@@ -16,7 +16,7 @@ import numpy as np
 from edge.baked.folder import baked_path
 from edge.baked.header import BORDER, BakedCut, BakedHeader, header_bytes, pack_ints
 from edge.baked.prefix import rest_formats
-from edge.contract import EMPTY, PAGE_FORMATS, PAGE_TOKENS, page_word, word_offset
+from edge.contract import EMPTY, FORMAT_SHIFT, PAGE_FORMATS, PAGE_TOKENS, page_word, word_offset
 from edge.errors import PackageError
 from edge.pages.geometry import GroupPages
 
@@ -47,6 +47,7 @@ class ExtentWriter:
                         continue
                     word = int(words[index, page, side])
                     assert word >= 0, "a page that a later query sees is missing"
+                    assert word >> FORMAT_SHIFT == PAGE_FORMATS[kind.page_format], "a page stands at another level"
                     key = (index, page, side, word)
                     if key not in self._places:
                         offset = word_offset(word)

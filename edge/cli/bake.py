@@ -128,7 +128,7 @@ def _bake(
     from edge.text.opening import find_opening
     from edge.text.template import ChatTemplate
 
-    kv = choose_kv(package, kv_preset, None)
+    kv = choose_kv(package, kv_preset, None, "uniform")  # whoever begins with a prefix finds its pages at the preset
     check_runs_here(package, kv.preset)
     check_offered(package.manifest, str(package.path), preset=kv.preset, prefixes=True)
     check_free(package.path, name, replaces)

@@ -16,11 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from edge_process import Edge
 from synthetic import LLAMA, TinyModel
 
 pytest.importorskip("edge._core", reason="needs the native core: pip install .")
 pytest.importorskip("onnxruntime", reason="needs the build extra")
+
+from edge.cli.bake import command as bake_command
+from edge.config import InferenceConfig
+from edge.policies import RAISED_SHARES, PolicyName
 
 MODEL = replace(LLAMA, head_dim=32, context=2048, type="Q4_1")
 QUESTION = b"What is the world?\n"
@@ -141,6 +146,17 @@ def test_force_replaces_a_prefix_and_uses_no_package_whose_verdict_failed(own: P
     assert "use it all the same with --ignore-verdict" in edge.refuse(*words, "--force")
     assert "Replace it with --force" in edge.refuse(*words, "--ignore-verdict")
     edge.succeed(*words, "--force", "--ignore-verdict")
+
+
+@pytest.mark.parametrize("policy", [policy for policy in RAISED_SHARES if policy != "uniform"])
+def test_pages_are_baked_at_the_preset_whatever_policy_is_configured(
+    own: Path, manual: Path, policy: PolicyName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, before = replace(InferenceConfig.load(), kv_policy=policy), prefix_file(own).read_bytes()
+    monkeypatch.setattr(InferenceConfig, "load", lambda: config)
+    words = (own, "--name", "manual", "--file", manual, "--kv-preset", "balanced", "--force")
+    CliRunner().invoke(bake_command, list(map(str, words)), catch_exceptions=False)
+    assert prefix_file(own).read_bytes() == before
 
 
 def test_prefixes_of_a_package_are_checked_by_verify(own: Path, edge: Edge) -> None:
