@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edge.contract import WATCH_ROWS
-from edge.pages.geometry import ExtentKind, GroupPages, sealed_end
+from edge.pages.geometry import ExtentKind, GroupPages, extents_between, sealed_end
 from edge.pages.moves import Demotion
 from edge.pages.policy import kept_raised
 from edge.pages.sequence import SequencePages
@@ -69,9 +69,9 @@ class PromptWatch:  # the loop writes
                 kept = kept_raised(self.policy, self.mass[group], pages.zones(), found, count)
                 self._kept.append(set(kept.tolist()))
         left = [
-            Demotion(group, page, groups[group].base)
-            for group, found in enumerate(raised)
-            for page in found.tolist()
+            Demotion(group, page, base)
+            for group, base in enumerate([each.base for each in groups])
+            for page in raised[group].tolist()
             if page not in self._kept[group]
         ]
         self._is_open = bool(left)
@@ -80,7 +80,9 @@ class PromptWatch:  # the loop writes
     def extents(self, pages: SequencePages, groups: tuple[GroupPages, ...]) -> Counter[ExtentKind]:
         """What demoting takes at most of pages that are raised already, where the prompt is not computed yet. Those to come are
         counted in both forms on their way (SequencePages.extents_until)."""
-        if pages.length >= self.watched.stop:
-            return Counter()
-        raised = pages.raised()
-        return pages.demoted([Demotion(group, page, groups[group].base) for group, row in enumerate(raised) for page in row])
+        extents: Counter[ExtentKind] = Counter()
+        if pages.length < self.watched.stop:
+            for group, count in zip(groups, pages.raised_counts(), strict=True):
+                for kind, number in extents_between(group.levels[group.base - 1], group.sealed).items():
+                    extents[kind] += number * count
+        return extents

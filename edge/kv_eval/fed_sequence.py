@@ -98,6 +98,7 @@ class FedSequence:
         pages = self.tokens.pages
         while self._watch.is_due(self.length) and (left := self._watch.demotions(pages, self.groups)):
             chosen = first_demotions(pages, left, self.pool.room(self.groups, NOTHING))
+            assert chosen, "the pool has room for pages in both forms"
             run_relief(Relief({pages: chosen}, {}), self.pool, self.groups, self.executor)
         if self.policy in BY_ATTENTION:
             pages.assign(pages.zones().copy(), seal_levels(self.policy, pages.zones(), self.groups[0].base))

@@ -265,12 +265,20 @@ class SequencePages:
 
     def raised(self) -> list[np.ndarray]:
         """By layer group the sealed pages, ascending, that stand one level above the preset's and that nobody else holds."""
-        found = []
-        for group, (pages, first) in enumerate(zip(self._groups, self._first, strict=True)):
-            sealed = range(max(first, 1), self._sealed if pages.seals else 0)
-            here = [page for page in sealed if self.level(group, page) == pages.base - 1 and self._is_ours(group, page)]
-            found.append(np.array(here, np.int64))
-        return found
+        found = [[page for page in self._above(group) if self._is_ours(group, page)] for group in range(len(self._groups))]
+        return [np.array(pages, np.int64) for pages in found]
+
+    def raised_counts(self) -> list[int]:
+        """By layer group the number of `raised`, or more: those that somebody else holds are not left out."""
+        return [len(self._above(group)) for group in range(len(self._groups))]
+
+    def _above(self, group: int) -> list[int]:
+        """Sealed pages one level above the preset's."""
+        pages, first = self._groups[group], max(self._first[group], 1)
+        formats = self._words[group, first : self._sealed if pages.seals else 0] >> FORMAT_SHIFT
+        is_above = (formats == kind_formats(pages.levels[pages.base - 1])).all(axis=1)
+        above: list[int] = (first + np.flatnonzero(is_above)).tolist()
+        return above
 
     def is_sealed_as_assigned(self, words: np.ndarray, sealed: int) -> bool:
         """Whether of pages at these words, int32 [groups, pages, 2], the ones before `sealed` have the level at which this
