@@ -101,7 +101,7 @@ class StepCounts:
         tokens = decode = 0
         for request, chunk in zip(requests, step_plan.chunks, strict=True):
             tokens += chunk.end - chunk.start
-            decode += chunk.end - chunk.start == 1 and bool(request.token_ids)
+            decode += chunk.is_last and chunk.end - chunk.start == 1 and bool(request.token_ids)
         self.steps += 1
         self.prefill_tokens += tokens - decode
         self.prefill_seconds += seconds * (tokens - decode) / tokens

@@ -131,6 +131,7 @@ def test_in_deterministic_mode_what_is_computed_again_reads_what_it_read_at_firs
     with open_runtime(built, "balanced", pool_share=pool_share, **words) as runtime:
         assert answers(runtime, prompts, 120) == expected
         assert runtime.stats.preemptions > 0
+        assert runtime.stats.decode_tokens == len(prompts) * 119, "what is computed again is no token of an answer"
 
 
 def test_in_deterministic_mode_a_chat_that_gave_its_pages_up_goes_on_as_if_it_had_them(
