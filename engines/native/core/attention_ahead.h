@@ -1,5 +1,7 @@
 // Prefetches beside the arithmetic of few rows. Owns: where the streams of a block stand. Never: reads.
 #pragma once
+#include <utility>
+
 #include "attention_panels.h"
 
 namespace edge {
@@ -11,25 +13,22 @@ namespace {
 class Ahead {
  public:
   Ahead(const AttendParams &p, int block, Range next) {
-    int shortest = 0;
+    int shortest = 0, lengths[2 * BLOCK_PAGES];
     for (int page = next.begin / PAGE_TOKENS; page * PAGE_TOKENS < next.end; ++page) {
       for (int side = 0; side < 2; ++side) {
         const Part part = part_of(p, block + 1, page, side);
         const int bytes = int(part_bytes(side, part.format, p.pages.head_dim));
         shortest = count_ == 0 || bytes < shortest ? bytes : shortest;
         last_end_ = bytes > last_end_ ? bytes : last_end_;
+        lengths[count_] = bytes;
         parts_[count_++] = part.bytes;
       }
     }
     end_ = shortest;
     if (shortest == last_end_) return;
     // In front those that are longer than the shortest, as far as the longest.
-    for (int i = 0, page = next.begin / PAGE_TOKENS; i < count_; ++i) {
-      const int side = i % 2;
-      const Part part = part_of(p, block + 1, page + i / 2, side);
-      if (part_bytes(side, part.format, p.pages.head_dim) == shortest) continue;
-      parts_[i] = parts_[last_count_];
-      parts_[last_count_++] = part.bytes;
+    for (int i = 0; i < count_; ++i) {
+      if (lengths[i] != shortest) std::swap(parts_[i], parts_[last_count_++]);
     }
   }
   // Of one page, into the first-level cache.

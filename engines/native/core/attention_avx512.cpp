@@ -64,6 +64,16 @@ void largest_of_rows(const uint16_t *page, int dim, float *x) {
 }  // namespace
 }  // namespace edge
 
+#include "attention_narrow_sealed.h"
+
+namespace edge {
+namespace {
+
+using SmallProducts = WordProducts;  // of few rows by sealed pages of 4 and 2 bits
+
+}  // namespace
+}  // namespace edge
+
 #include "attention_mass.h"
 #include "attention_simd.h"
 #include "move_simd.h"

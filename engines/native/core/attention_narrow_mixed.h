@@ -1,11 +1,16 @@
 // Few rows against a block with sealed pages among its own: the same integers, formulas and merge as attention_narrow.h, with
 // scores a page at a time and sums a segment of V at a time.
 #pragma once
+#include <type_traits>
+
 #include "attention_narrow.h"
 #include "attention_narrow_sealed.h"
 
 namespace edge {
 namespace {
+
+template <int BITS>
+using ProductsOf = std::conditional_t<BITS <= 4, SmallProducts, WordProducts>;
 
 class MixedNarrow : public Narrow {
  public:
@@ -70,14 +75,22 @@ class MixedNarrow : public Narrow {
   template <int ROWS>
   void score_page(Part part, int at, Ahead &ahead) const {
     if (part.format == PageFormat::fp16) return score_halves<ROWS>(part, at, ahead);
+    part.format == PageFormat::int8 ? score_sealed<ROWS, 8>(part, at, ahead) : score_sealed<ROWS, 4>(part, at, ahead);
+  }
+
+  template <int ROWS, int BITS>
+  void score_sealed(Part part, int at, Ahead &ahead) const {
+    using Products = ProductsOf<BITS>;
     const Sealed keys(part, 0, dim_);
-    const Folded<ROWS> folded(queries_, keys, dim_, p_.soft_cap, reinterpret_cast<int16_t *>(scratch_.folded));
-    const auto scored = [&](int r, int token, Ints sum) {
+    auto *integers = reinterpret_cast<typename Products::Integer *>(scratch_.folded);
+    // By value: a store of bytes may be to whatever is reached through a pointer, which would be read again behind each.
+    const Folded<ROWS, Bits<BITS>::format> folded(
+        queries_, keys, dim_, p_.soft_cap,
+        [integers, dim = dim_](int r, int d, Lanes steps) { Products::template store<BITS>(steps, integers + r * dim + d); });
+    Products::template multiply_keys<ROWS, BITS>(keys, dim_, integers, ahead, [&](int r, int token, Ints sum) {
       sealed_score_of(to_float(sum), Lanes(folded.factors[r]), Lanes(folded.bases[r]), p_.soft_cap)
           .store(scratch_.scores + r * BLOCK_TOKENS + at + token);
-    };
-    if (part.format == PageFormat::int8) return multiply_sealed_keys<ROWS, 8>(keys, dim_, scratch_.folded, ahead, scored);
-    multiply_sealed_keys<ROWS, 4>(keys, dim_, scratch_.folded, ahead, scored);
+    });
   }
 
   template <int ROWS>
@@ -111,23 +124,26 @@ class MixedNarrow : public Narrow {
     return sum_lanes(total);
   }
 
-  // Those of a segment to integers; returns what V's minima add.
-  float weigh_segment(int r, const Segment &segment, const SegmentScales &scales, float *largest) const {
-    const float *powers = scratch_.scores + r * BLOCK_TOKENS;
+  // Those of a segment to integers, as the products of its format want them; returns what V's middles add.
+  template <int FORMAT, class Store>
+  static float weigh_segment(const float *powers, const Segment &segment, const SegmentScales &scales, float *step,
+                             const Store &store) {
     const int begin = segment.begin * PAGE_TOKENS, end = segment.end * PAGE_TOKENS;
-    Lanes most(0.0f), base(0.0f);
+    Lanes most(0.0f), base(0.0f), integers(0.0f);
     for (int i = begin; i < end; i += 16) {
       const Lanes power = Lanes::load(powers + i);
       most = larger(most, power * Lanes::load(scales.scales + i));
-      if (segment.format != PageFormat::fp16) base = fused(power, Lanes::load(scales.minima + i), base);
+      if (FORMAT != PageFormat::fp16) base = fused(power, Lanes::load(scales.middles + i), base);
     }
-    *largest = largest_lane(most);
-    const Lanes factor(steps_of(*largest, WEIGHT_STEPS, SMALLEST));
-    int16_t *weights = reinterpret_cast<int16_t *>(scratch_.weights) + r * BLOCK_TOKENS;
+    const float largest = largest_lane(most);
+    const Lanes factor(steps_of(largest, weight_steps(FORMAT), SMALLEST));
     for (int i = begin; i < end; i += 16) {
-      store_words(in_steps(Lanes::load(powers + i) * Lanes::load(scales.scales + i), factor), weights + i);
+      const Lanes steps = in_steps(Lanes::load(powers + i) * Lanes::load(scales.scales + i), factor);
+      store(i, steps);
+      if (middle_code(FORMAT) != 0.0f) integers = integers + integer_of(steps);
     }
-    return sum_lanes(base);
+    *step = largest * (1.0f / weight_steps(FORMAT));
+    return base_of(sum_lanes(base), *step, sum_lanes(integers), FORMAT);
   }
 
   // Outputs of the block from weights that are not yet multiplied by V's scales; finish(row, channel, outputs).
@@ -141,31 +157,50 @@ class MixedNarrow : public Narrow {
       for (int first = 0, end; first < dim_; first = end) {
         end = first + group_channels(segment, dim_) < dim_ ? first + group_channels(segment, dim_) : dim_;
         const SegmentScales scales(segment, parts.values, scratch_.value_scales, dim_, first);
-        float largest[ROWS], bases[ROWS];
-        for (int r = 0; r < ROWS; ++r) bases[r] = weigh_segment(r, segment, scales, &largest[r]);
+        float steps[ROWS], bases[ROWS];
         const auto outputs = [&](int r, int d, Ints sum) {
           float *sums = scratch_.segments + r * dim_ + d;
-          Lanes output = output_of_segment(segment, to_float(sum), Lanes(largest[r]), Lanes(bases[r]));
+          Lanes output = output_of_segment(segment, to_float(sum), Lanes(steps[r]), Lanes(bases[r]));
           if (!is_first) output = Lanes::load(sums) + output;
           is_last ? finish(r, d, output) : output.store(sums);
         };
         if (segment.format == PageFormat::fp16) {
+          for (int r = 0; r < ROWS; ++r) {
+            const auto store = [to = weights_of<int16_t>(r)](int token, Lanes x) { store_words(x, to + token); };
+            bases[r] = weigh_segment<PageFormat::fp16>(powers_of(r), segment, scales, &steps[r], store);
+          }
           multiply_channels<ROWS>(values, ahead, outputs);
-        } else {
-          with_bits(segment.format,
-                    [&](auto bits) { multiply_sealed_channels<ROWS, bits.bits>(parts, segment, first, end, ahead, outputs); });
+          continue;
         }
+        with_bits(segment.format, [&](auto bits) {
+          constexpr int BITS = bits.bits;
+          using Products = ProductsOf<BITS>;
+          for (int r = 0; r < ROWS; ++r) {
+            const auto store = [to = weights_of<typename Products::Integer>(r)](int token, Lanes x) {
+              Products::template store<BITS>(x, to + token);
+            };
+            bases[r] = weigh_segment<Bits<BITS>::format>(powers_of(r), segment, scales, &steps[r], store);
+          }
+          multiply_sealed_channels<ROWS, BITS>(parts, segment, first, end, ahead, outputs);
+        });
       }
     }
+  }
+
+  const float *powers_of(int r) const { return scratch_.scores + r * BLOCK_TOKENS; }
+  template <class Integer>
+  Integer *weights_of(int r) const {
+    return reinterpret_cast<Integer *>(scratch_.weights) + r * BLOCK_TOKENS;
   }
 
   template <int ROWS, int BITS, class Outputs>
   void multiply_sealed_channels(const BlockParts &parts, const Segment &segment, int d, int end, Ahead &ahead,
                                 const Outputs &outputs) const {
-    constexpr int HALF = NARROW_CHANNELS > 1 ? NARROW_CHANNELS / 2 : 1;
-    constexpr int COUNT = ROWS <= NARROW_SEALED_ROWS ? NARROW_CHANNELS : HALF;
+    using Products = ProductsOf<BITS>;
+    constexpr int COUNT = Products::template channels<ROWS>();
+    const auto *weights = weights_of<typename Products::Integer>(0);
     const auto multiply = [&]<int N>(Bits<N>) {
-      multiply_sealed_values<ROWS, N, BITS>(parts.values, segment, dim_, d, scratch_.weights, ahead, outputs);
+      Products::template multiply_values<ROWS, N, BITS>(parts.values, segment, dim_, d, weights, ahead, outputs);
     };
     for (; d + 16 * COUNT <= end; d += 16 * COUNT) multiply(Bits<COUNT>());
     for (; d < end; d += 16) multiply(Bits<1>());

@@ -87,5 +87,31 @@ __attribute__((noinline)) void multiply_sealed_values(const Part *parts, const S
   }
 }
 
+// Products of a sealed page's values as pairs of int16.
+struct WordProducts {
+  using Integer = int16_t;  // of folded queries and of weights
+
+  // 16 integers of a row, from in_steps.
+  template <int BITS>
+  static void store(Lanes steps, int16_t *to) {
+    store_words(steps, to);
+  }
+  template <int ROWS, int BITS, class Sums>
+  static void multiply_keys(const Sealed &keys, int dim, const int16_t *queries, Ahead &ahead, const Sums &sums) {
+    multiply_sealed_keys<ROWS, BITS>(keys, dim, reinterpret_cast<const int32_t *>(queries), ahead, sums);
+  }
+  // How many times 16 channels go at a time.
+  template <int ROWS>
+  static constexpr int channels() {
+    return ROWS <= NARROW_SEALED_ROWS || NARROW_CHANNELS == 1 ? NARROW_CHANNELS : NARROW_CHANNELS / 2;
+  }
+  template <int ROWS, int CHANNELS, int BITS, class Outputs>
+  static void multiply_values(const Part *parts, const Segment &segment, int dim, int d, const int16_t *weights, Ahead &ahead,
+                              const Outputs &outputs) {
+    const int32_t *pairs = reinterpret_cast<const int32_t *>(weights);
+    multiply_sealed_values<ROWS, CHANNELS, BITS>(parts, segment, dim, d, pairs, ahead, outputs);
+  }
+};
+
 }  // namespace
 }  // namespace edge

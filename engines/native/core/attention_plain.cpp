@@ -80,15 +80,15 @@ struct Block {
 };
 
 // The integers of a row of numbers; returns their scale.
-float fill_row(const float *x, int dim, int16_t *to) {
+float fill_row(const float *x, int dim, float steps, int16_t *to) {
   uint32_t bits = 0;
   for (int d = 0; d < dim; ++d) {
     const uint32_t magnitude = bits_of(absolute(x[d]));
     bits = magnitude > bits ? magnitude : bits;
   }
-  const float largest = query_magnitude(bits), factor = steps_of(largest, QUERY_STEPS, SMALLEST);
+  const float largest = query_magnitude(bits), factor = steps_of(largest, steps, SMALLEST);
   for (int d = 0; d < dim; ++d) to[d] = to_int(x[d], factor);
-  return largest * (1.0f / QUERY_STEPS);
+  return largest * (1.0f / steps);
 }
 
 // 32 bits hold the sum of MAX_HEAD_DIM channels. Steps of what is no number are any 16 bits: their sums wrap, as in registers.
@@ -117,13 +117,16 @@ struct Folded {
     const SealedPart layout(0, keys.format, dim);
     const uint16_t *scales = reinterpret_cast<const uint16_t *>(keys.bytes + layout.scales_offset());
     const uint16_t *minima = reinterpret_cast<const uint16_t *>(keys.bytes + layout.minima_offset());
-    float lanes[16] = {};
+    float lanes[16] = {}, integers = 0.0f;
     for (int d = 0; d < dim; ++d) {
-      products[d] = query.x[d] * half_to_float(scales[d]);
-      lanes[d % 16] = fused(query.x[d], half_to_float(minima[d]), lanes[d % 16]);
+      const float scale = half_to_float(scales[d]);
+      products[d] = query.x[d] * scale;
+      lanes[d % 16] = fused(query.x[d], middle_of(half_to_float(minima[d]), scale, keys.format), lanes[d % 16]);
     }
-    factor = score_factor(fill_row(products, dim, steps), soft_cap);
-    base = score_factor(sum_lanes(lanes), soft_cap);
+    const float step = fill_row(products, dim, query_steps(keys.format), steps);
+    for (int d = 0; d < dim; ++d) integers += float(steps[d]);
+    factor = score_factor(step, soft_cap);
+    base = score_factor(base_of(sum_lanes(lanes), step, integers, keys.format), soft_cap);
   }
 };
 
@@ -164,20 +167,21 @@ void sum_channels(const Block &block, const Segment &segment, const float *weigh
       const float scale = half_to_float(reinterpret_cast<const uint16_t *>(bytes + layout.scales_offset())[at]);
       const float minimum = half_to_float(reinterpret_cast<const uint16_t *>(bytes + layout.minima_offset())[at]);
       scaled[j] = weights[j] * scale;
-      lanes[j % 16] = fused(weights[j], minimum, lanes[j % 16]);
+      lanes[j % 16] = fused(weights[j], middle_of(minimum, scale, segment.format), lanes[j % 16]);
     } else {
       scaled[j] = weights[j] * block.value_scales[j];
     }
     largest = larger(largest, scaled[j]);
   }
-  const float steps = steps_of(largest, WEIGHT_STEPS, SMALLEST), base = sum_lanes(lanes);
-  int32_t integers[BLOCK_TOKENS];
-  for (int j = seen.begin; j < seen.end; ++j) integers[j] = to_int(scaled[j], steps);
+  const float most = weight_steps(segment.format), steps = steps_of(largest, most, SMALLEST), step = largest * (1.0f / most);
+  int32_t integers[BLOCK_TOKENS], total = 0;
+  for (int j = seen.begin; j < seen.end; ++j) total += integers[j] = to_int(scaled[j], steps);
+  const float base = base_of(sum_lanes(lanes), step, float(total), segment.format);
   for (int d = first; d < end; ++d) {
     uint32_t sum = 0;
     for (int j = seen.begin; j < seen.end; ++j) sum += uint32_t(integers[j] * block.values[j * dim + d]);
     const float found = float(int32_t(sum));
-    const float output = sealed ? output_of_sealed(found, largest, base) : output_of_block(found, largest);
+    const float output = sealed ? output_of_sealed(found, step, base) : output_of_block(found, largest);
     outputs[d] = is_first ? output : outputs[d] + output;
   }
 }
@@ -229,7 +233,8 @@ void attend_pass(const AttendParams &p, const Scratch &scratch, int row_begin, i
   Merger mergers[PASS_ROWS];
   for (int row = row_begin; row < row_end; ++row) {
     const int at = row - row_begin;
-    scratch.factors[at] = score_factor(fill_row(query_of_row(p, row), dim, queries + int64_t(at) * dim), p.soft_cap);
+    scratch.factors[at] =
+        score_factor(fill_row(query_of_row(p, row), dim, QUERY_STEPS, queries + int64_t(at) * dim), p.soft_cap);
     for (int d = 0; d < dim; ++d) scratch.outputs[int64_t(at) * dim + d] = 0.0f;
   }
   Block integers(scratch);

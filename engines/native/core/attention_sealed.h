@@ -8,10 +8,11 @@ namespace {
 
 // A sealed part's sections.
 struct Sealed {
+  int format;
   const uint32_t *words;
   const uint16_t *scales, *minima;
 
-  Sealed(Part part, int side, int dim) {
+  Sealed(Part part, int side, int dim) : format(part.format) {
     const SealedPart layout(side, part.format, dim);
     words = reinterpret_cast<const uint32_t *>(part.bytes);
     scales = reinterpret_cast<const uint16_t *>(part.bytes + layout.scales_offset());
@@ -22,6 +23,7 @@ struct Sealed {
 template <int N>
 struct Bits {
   static constexpr int bits = N, pairs = 16 / N;  // pairs a word
+  static constexpr int format = N == 8 ? PageFormat::int8 : N == 4 ? PageFormat::int4 : PageFormat::int2;
 };
 // Calls work(Bits<..>()) of a sealed format.
 template <class Work>
@@ -64,49 +66,67 @@ inline void unpack_values(Part part, int dim, int32_t *panel) {
   });
 }
 
-// Rows of q folded with the scales of a page of K, as integers to `words` [row][D]; what their sums are worth.
-template <int ROWS>
+// Rows of q folded with the scales of a page of K, as integers to store(row, channel, 16 in_steps); what their sums are worth.
+template <int ROWS, int FORMAT>
 struct Folded {
   float factors[ROWS], bases[ROWS];
 
-  Folded(const float *const *queries, const Sealed &keys, int dim, float soft_cap, int16_t *words) {
-    float products[ROWS][MAX_HEAD_DIM];
-    Lanes most[ROWS], sums[ROWS];
-    for (int r = 0; r < ROWS; ++r) most[r] = sums[r] = Lanes(0.0f);
+  template <class Store>
+  Folded(const float *const *queries, const Sealed &keys, int dim, float soft_cap, const Store &store) {
+    float scales[MAX_HEAD_DIM], middles[MAX_HEAD_DIM], products[ROWS][MAX_HEAD_DIM], largest[ROWS], sums[ROWS];
     for (int d = 0; d < dim; d += 16) {
-      const Lanes scale = Lanes::load_half(keys.scales + d), minimum = Lanes::load_half(keys.minima + d);
-#pragma GCC unroll 8
-      for (int r = 0; r < ROWS; ++r) {
-        const Lanes q = Lanes::load(queries[r] + d), product = q * scale;
-        product.store(products[r] + d);
-        most[r] = larger(most[r], absolute(product));
-        sums[r] = fused(q, minimum, sums[r]);
-      }
+      const Lanes scale = Lanes::load_half(keys.scales + d);
+      scale.store(scales + d);
+      middle_of(Lanes::load_half(keys.minima + d), scale, FORMAT).store(middles + d);
     }
+    // Two loops, so that the walks across registers at the end of the first overlap.
+#pragma GCC unroll 8
     for (int r = 0; r < ROWS; ++r) {
-      const float largest = query_magnitude(bits_of(largest_lane(most[r])));
-      const Lanes factor(steps_of(largest, QUERY_STEPS, SMALLEST));
-      for (int d = 0; d < dim; d += 16) store_words(in_steps(Lanes::load(products[r] + d), factor), words + r * dim + d);
-      factors[r] = score_factor(largest * (1.0f / QUERY_STEPS), soft_cap);
-      bases[r] = score_factor(sum_lanes(sums[r]), soft_cap);
+      Lanes most(0.0f), sum(0.0f);
+      for (int d = 0; d < dim; d += 16) {
+        const Lanes q = Lanes::load(queries[r] + d), product = q * Lanes::load(scales + d);
+        product.store(products[r] + d);
+        most = larger(most, absolute(product));
+        sum = fused(q, Lanes::load(middles + d), sum);
+      }
+      largest[r] = query_magnitude(bits_of(largest_lane(most)));
+      sums[r] = sum_lanes(sum);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < ROWS; ++r) {
+      const Lanes factor(steps_of(largest[r], query_steps(FORMAT), SMALLEST));
+      Lanes integers(0.0f);
+      for (int d = 0; d < dim; d += 16) {
+        const Lanes steps = in_steps(Lanes::load(products[r] + d), factor);
+        store(r, d, steps);
+        if (middle_code(FORMAT) != 0.0f) integers = integers + integer_of(steps);
+      }
+      const float step = largest[r] * (1.0f / query_steps(FORMAT));
+      factors[r] = score_factor(step, soft_cap);
+      bases[r] = score_factor(base_of(sums[r], step, sum_lanes(integers), FORMAT), soft_cap);
     }
   }
 };
 
-// Scales and minima of the tokens of a segment of V, of the group of channels at `first`; of fp16, minima 0.
+// Scales and middles of the tokens of a segment of V, of the group of channels at `first`; of fp16, scales alone.
 struct SegmentScales {
-  float scales[BLOCK_TOKENS], minima[BLOCK_TOKENS];
+  float scales[BLOCK_TOKENS], middles[BLOCK_TOKENS];
 
   SegmentScales(const Segment &segment, const Part *values, const float *half_scales, int dim, int first) {
-    for (int at = segment.begin * PAGE_TOKENS; at < segment.end * PAGE_TOKENS; at += 16) {
+    for (int page = segment.begin; page < segment.end; ++page) {
+      float *scale = scales + page * PAGE_TOKENS, *middle = middles + page * PAGE_TOKENS;
       if (segment.format == PageFormat::fp16) {
-        Lanes::load(half_scales + at).store(scales + at);
+        for (int i = 0; i < PAGE_TOKENS; i += 16) Lanes::load(half_scales + page * PAGE_TOKENS + i).store(scale + i);
         continue;
       }
-      const Sealed page(values[at / PAGE_TOKENS], 1, dim);
-      const int group = first / VALUE_GROUPS[segment.format] * PAGE_TOKENS + at % PAGE_TOKENS;
-      Lanes::load_half(page.scales + group).store(scales + at);
-      Lanes::load_half(page.minima + group).store(minima + at);
+      const Sealed part(values[page], 1, dim);
+      const int group = SealedPart(1, segment.format, dim).scale_of(0, first);
+#pragma GCC unroll 2
+      for (int i = 0; i < PAGE_TOKENS; i += 16) {
+        const Lanes x = Lanes::load_half(part.scales + group + i);
+        x.store(scale + i);
+        middle_of(Lanes::load_half(part.minima + group + i), x, segment.format).store(middle + i);
+      }
     }
   }
 };
@@ -142,8 +162,8 @@ inline int group_channels(const Segment &segment, int dim) {
   return segment.format == PageFormat::fp16 || dim < VALUE_GROUPS[segment.format] ? dim : VALUE_GROUPS[segment.format];
 }
 
-inline Lanes output_of_segment(const Segment &segment, Lanes sum, Lanes largest, Lanes base) {
-  return segment.format == PageFormat::fp16 ? output_of_block(sum, largest) : output_of_sealed(sum, largest, base);
+inline Lanes output_of_segment(const Segment &segment, Lanes sum, Lanes step, Lanes base) {
+  return segment.format == PageFormat::fp16 ? sum * step : output_of_sealed(sum, step, base);
 }
 
 }  // namespace

@@ -92,10 +92,11 @@ class MixedWide : public Wide {
 
   // 16 rows of q folded with the scales of a page of K, as integers to the scratch.
   void fold(const Sealed &keys, int r, Lanes *factor, Lanes *base) const {
-    float scales[MAX_HEAD_DIM], minima[MAX_HEAD_DIM];
+    float scales[MAX_HEAD_DIM], middles[MAX_HEAD_DIM];
     for (int d = 0; d < dim_; d += 16) {
-      Lanes::load_half(keys.scales + d).store(scales + d);
-      Lanes::load_half(keys.minima + d).store(minima + d);
+      const Lanes scale = Lanes::load_half(keys.scales + d);
+      scale.store(scales + d);
+      middle_of(Lanes::load_half(keys.minima + d), scale, keys.format).store(middles + d);
     }
     const auto query = [&](int d) { return Lanes::load(raw_ + d * WIDE_ROWS + 16 * r); };
     Lanes most(0.0f), sums[16];
@@ -104,18 +105,22 @@ class MixedWide : public Wide {
       for (int d = lane; d < dim_; d += 16) {
         const Lanes q = query(d);
         most = larger(most, absolute(q * Lanes(scales[d])));
-        sum = fused(q, Lanes(minima[d]), sum);
+        sum = fused(q, Lanes(middles[d]), sum);
       }
       sums[lane] = sum;
     }
-    const Lanes steps = steps_of(most, QUERY_STEPS, SMALLEST);
+    const float count = query_steps(keys.format);
+    const Lanes steps = steps_of(most, count, SMALLEST), step = most * Lanes(1.0f / count);
+    Lanes integers(0.0f);
     int32_t *folded = scratch_.folded + 16 * r;
     for (int d = 0; d < dim_; d += 2, folded += WIDE_ROWS) {
-      pairs_of(in_steps(query(d) * Lanes(scales[d]), steps), in_steps(query(d + 1) * Lanes(scales[d + 1]), steps))
-          .store(folded);
+      const Lanes low = in_steps(query(d) * Lanes(scales[d]), steps),
+                  high = in_steps(query(d + 1) * Lanes(scales[d + 1]), steps);
+      pairs_of(low, high).store(folded);
+      integers = integers + (integer_of(low) + integer_of(high));
     }
-    *factor = score_factor(most * Lanes(1.0f / QUERY_STEPS), p_.soft_cap);
-    *base = score_factor(sum_tree(sums), p_.soft_cap);
+    *factor = score_factor(step, p_.soft_cap);
+    *base = score_factor(base_of(sum_tree(sums), step, integers, keys.format), p_.soft_cap);
   }
 
   // The tree of math.h, of 16 sums side by side.
@@ -141,25 +146,28 @@ class MixedWide : public Wide {
   }
 
   // Those of a segment to integers, pairs of tokens; returns what V's minima add.
-  Lanes weigh_segment(int r, Range tokens, const SegmentScales &scales, bool sealed, Lanes *largest) const {
+  Lanes weigh_segment(int r, Range tokens, const SegmentScales &scales, int format, Lanes *step) const {
+    const bool sealed = format != PageFormat::fp16;
     const auto power = [&](int token) { return Lanes::load(scratch_.scores + token * WIDE_ROWS + 16 * r); };
     Lanes most(0.0f), sums[16];
     for (int lane = 0; lane < 16; ++lane) {
       Lanes sum(0.0f);
       for (int token = tokens.begin + ((lane - tokens.begin) & 15); token < tokens.end; token += 16) {
         most = larger(most, power(token) * Lanes(scales.scales[token]));
-        if (sealed) sum = fused(power(token), Lanes(scales.minima[token]), sum);
+        if (sealed) sum = fused(power(token), Lanes(scales.middles[token]), sum);
       }
       sums[lane] = sum;
     }
-    const Lanes steps = steps_of(most, WEIGHT_STEPS, SMALLEST);
+    const Lanes steps = steps_of(most, weight_steps(format), SMALLEST);
+    Lanes integers(0.0f);
     for (int token = tokens.begin; token < tokens.end; token += 2) {
-      pairs_of(in_steps(power(token) * Lanes(scales.scales[token]), steps),
-               in_steps(power(token + 1) * Lanes(scales.scales[token + 1]), steps))
-          .store(scratch_.weights + token / 2 * WIDE_ROWS + 16 * r);
+      const Lanes low = in_steps(power(token) * Lanes(scales.scales[token]), steps);
+      const Lanes high = in_steps(power(token + 1) * Lanes(scales.scales[token + 1]), steps);
+      pairs_of(low, high).store(scratch_.weights + token / 2 * WIDE_ROWS + 16 * r);
+      integers = integers + (integer_of(low) + integer_of(high));
     }
-    *largest = most;
-    return sum_tree(sums);
+    *step = most * Lanes(1.0f / weight_steps(format));
+    return base_of(sum_tree(sums), *step, integers, format);
   }
 
   // Outputs of the block from weights that are not yet multiplied by V's scales; finish(channel, register of rows, outputs).
@@ -167,16 +175,16 @@ class MixedWide : public Wide {
   void sum_segments(const BlockParts &parts, Range around, const Finish &finish) const {
     for (int i = 0; i < parts.segment_count; ++i) {
       const Segment &segment = parts.segments[i];
-      const bool is_first = i == 0, is_last = i + 1 == parts.segment_count, sealed = segment.format != PageFormat::fp16;
+      const bool is_first = i == 0, is_last = i + 1 == parts.segment_count;
       const Range tokens{within_page(around, segment.begin).begin, within_page(around, segment.end - 1).end};
       for (int first = 0, end; first < dim_; first = end) {
         end = first + group_channels(segment, dim_) < dim_ ? first + group_channels(segment, dim_) : dim_;
         const SegmentScales scales(segment, parts.values, scratch_.value_scales, dim_, first);
-        Lanes largest[WIDE_REGISTERS], base[WIDE_REGISTERS];
-        for (int r = 0; r < WIDE_REGISTERS; ++r) base[r] = weigh_segment(r, tokens, scales, sealed, &largest[r]);
+        Lanes step[WIDE_REGISTERS], base[WIDE_REGISTERS];
+        for (int r = 0; r < WIDE_REGISTERS; ++r) base[r] = weigh_segment(r, tokens, scales, segment.format, &step[r]);
         for_channels(tokens, first, end, [&](int d, int r, Lanes sum) {
           float *sums = scratch_.segments + d * WIDE_ROWS + 16 * r;
-          Lanes output = output_of_segment(segment, sum, largest[r], base[r]);
+          Lanes output = output_of_segment(segment, sum, step[r], base[r]);
           if (!is_first) output = Lanes::load(sums) + output;
           is_last ? finish(d, r, output) : output.store(sums);
         });

@@ -17,24 +17,6 @@ constexpr int MAX_ROWS = 4;
 
 inline __m256i load_32(const uint8_t *at) { return _mm256_loadu_si256(reinterpret_cast<const __m256i *>(at)); }
 
-// 4 activations in every lane. GCC may not keep them for later: it had all of a step's on the stack, read twice each.
-inline __m256i broadcast_4(const int8_t *at) {
-  int32_t four;
-  memcpy(&four, at, sizeof four);
-  __m256i lanes = _mm256_set1_epi32(four);
-  asm("" : "+x"(lanes));
-  return lanes;
-}
-
-// sums + products of 16 bits. GCC may not make a tree of such sums, which has every term on the stack: half as fast.
-inline __m256i add_products(__m256i sums, __m256i quants, __m256i four) {
-  sums = _mm256_add_epi16(sums, _mm256_maddubs_epi16(quants, four));
-  asm("" : "+x"(sums));
-  return sums;
-}
-
-inline __m256i add_pairs(__m256i words) { return _mm256_madd_epi16(words, _mm256_set1_epi16(1)); }
-
 inline __m256 load_8_halves(const uint8_t *at) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(at)));
 }

@@ -113,6 +113,24 @@ inline float largest_lane(Lanes x) {
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
 }
 
+// 4 bytes in every lane. GCC may not keep them for later: it had all of a step's on the stack, read twice each.
+inline __m256i broadcast_4(const int8_t *at) {
+  int32_t four;
+  memcpy(&four, at, sizeof four);
+  __m256i lanes = _mm256_set1_epi32(four);
+  asm("" : "+x"(lanes));
+  return lanes;
+}
+
+// sums + products of 16 bits. GCC may not make a tree of such sums, which has every term on the stack: half as fast.
+inline __m256i add_products(__m256i sums, __m256i bytes, __m256i signed_bytes) {
+  sums = _mm256_add_epi16(sums, _mm256_maddubs_epi16(bytes, signed_bytes));
+  asm("" : "+x"(sums));
+  return sums;
+}
+
+inline __m256i add_pairs(__m256i words) { return _mm256_madd_epi16(words, _mm256_set1_epi16(1)); }
+
 // 16 int32, or 16 pairs of int16.
 struct Ints {
   __m256i low, high;
@@ -150,6 +168,34 @@ struct PackedPairs {
     high = _mm256_srli_epi32(high, BITS);
     return pairs;
   }
+  // 4 values a word at a time, in the order of store_bytes.
+  template <int BITS>
+  Ints take_bytes() {
+    const __m256i mask = _mm256_set1_epi8((1 << BITS) - 1);
+    const Ints bytes{_mm256_and_si256(low, mask), _mm256_and_si256(high, mask)};
+    low = _mm256_srli_epi32(low, BITS);
+    high = _mm256_srli_epi32(high, BITS);
+    return bytes;
+  }
+};
+// 16 pairs of sums of 16 bits, of products of bytes.
+struct ByteSums {
+  __m256i low, high;
+  static ByteSums all(int16_t x) { return {_mm256_set1_epi16(x), _mm256_set1_epi16(x)}; }
+  // Values of a page, unsigned, by 4 signed bytes at `four`; signed, by 4 unsigned bytes.
+  void add_by_signed(Ints values, const int8_t *four) {
+    const __m256i bytes = broadcast_4(four);
+    low = add_products(low, values.low, bytes);
+    high = add_products(high, values.high, bytes);
+  }
+  void add_by_unsigned(Ints values, const int8_t *four) {
+    const __m256i bytes = broadcast_4(four);
+    low = add_products(low, bytes, values.low);
+    high = add_products(high, bytes, values.high);
+  }
+  Ints added_to(Ints sums) const {
+    return {_mm256_add_epi32(sums.low, add_pairs(low)), _mm256_add_epi32(sums.high, add_pairs(high))};
+  }
 };
 // The low 16 bits of two.
 inline __m256i pairs_of(__m256 low, __m256 high) {
@@ -161,6 +207,23 @@ inline void store_words(Lanes x, int16_t *out) {  // the low 16 bits of each
   const __m256i mixed = _mm256_packus_epi32(_mm256_and_si256(_mm256_castps_si256(x.low), mask),
                                             _mm256_and_si256(_mm256_castps_si256(x.high), mask));
   _mm256_storeu_si256(reinterpret_cast<__m256i *>(out), _mm256_permute4x64_epi64(mixed, 0xd8));
+}
+// The low 8 bits of each, ordered as take_bytes<BITS> takes values from words: the values of a word's lower half, their even
+// ones first, in turn with those of its upper half.
+template <int BITS>
+inline void store_bytes(Lanes x, int8_t *out) {
+  const __m256i mask = _mm256_set1_epi32(0xff);
+  const __m256i low = _mm256_and_si256(_mm256_castps_si256(x.low), mask);
+  const __m256i high = _mm256_and_si256(_mm256_castps_si256(x.high), mask);
+  __m128i bytes;
+  if constexpr (BITS == 4) {  // 8 values a word: 0 to 3 in turn with 4 to 7
+    const __m256i words = _mm256_packus_epi32(low, high);
+    bytes = _mm_or_si128(_mm256_castsi256_si128(words), _mm_slli_epi16(_mm256_extracti128_si256(words, 1), 8));
+  } else {  // 16 values a word: 0 to 7 in turn with 8 to 15
+    const __m256i words = _mm256_or_si256(low, _mm256_slli_epi32(high, 8));
+    bytes = _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+  }
+  _mm_storeu_si128(reinterpret_cast<__m128i *>(out), bytes);
 }
 inline Lanes to_float(Ints x) { return Lanes(_mm256_cvtepi32_ps(x.low), _mm256_cvtepi32_ps(x.high)); }
 

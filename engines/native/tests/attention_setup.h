@@ -54,13 +54,18 @@ struct Shape {
 };
 
 // What one kv head's part holds at (token, channel), by the words of the contract and not by the code under test.
-inline double stored(const uint8_t *part, int side, int format, int dim, int token, int channel) {
+struct Kept {
+  double minimum, scale;
+  int code;
+  double value() const { return minimum + scale * code; }
+};
+inline Kept kept_at(const uint8_t *part, int side, int format, int dim, int token, int channel) {
   const auto half = [part](int64_t at) {
     uint16_t bits;
     std::memcpy(&bits, part + at, 2);
     return double(half_to_float(bits));
   };
-  if (format == PageFormat::fp16) return half(2 * (side == 0 ? channel * 32 + token : token * dim + channel));
+  if (format == PageFormat::fp16) return {half(2 * (side == 0 ? channel * 32 + token : token * dim + channel)), 0.0, 0};
   const int bits = format == PageFormat::int8 ? 8 : format == PageFormat::int4 ? 4 : 2, count = 32 / bits;
   const int group = format == PageFormat::int2 ? 32 : 64, index = side == 0 ? channel : token;
   const int64_t word_at = side == 0 ? index / count * 32 + token : index / count * dim + channel;
@@ -69,7 +74,11 @@ inline double stored(const uint8_t *part, int side, int format, int dim, int tok
   uint32_t word;
   std::memcpy(&word, part + word_at * 4, 4);
   const int value = int(word >> (index % count % 2 * 16 + index % count / 2 * bits)) & ((1 << bits) - 1);
-  return half(scales_at + (scales + scale) * 2) + half(scales_at + scale * 2) * value;
+  return {half(scales_at + (scales + scale) * 2), half(scales_at + scale * 2), value};
+}
+
+inline double stored(const uint8_t *part, int side, int format, int dim, int token, int channel) {
+  return kept_at(part, side, format, dim, token, channel).value();
 }
 
 // Rows 0..tokens-1 of every sequence, packed. `x` is qkv as the projection left it.
