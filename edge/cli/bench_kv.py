@@ -136,15 +136,15 @@ def command(
         raise
     commit = code_commit()
     title = f"{opened.spec.name} ({opened.manifest.tier}), edge-zero {edge.__version__} {commit or ''}".strip()
-    if png is not None:
-        from edge.bench.kv_plot import plot_kv
-
-        plot_kv(figures, title, png)
     if as_json:
         head = {"version": edge.__version__, "commit": commit, "package": str(package), "tier": opened.manifest.tier}
         click.echo(json.dumps({**head, **figures.as_dict()}))
     else:
         click.echo(f"{shown(title)}\n\n{kv_tables(figures)}")
+    if png is not None:  # behind the figures: what cannot be drawn takes none of them along
+        from edge.bench.kv_plot import plot_kv
+
+        plot_kv(figures, title, png)
 
 
 def _context(package: Package, asked: int | None) -> int:

@@ -123,6 +123,19 @@ def test_a_plot_is_drawn(measured_package: Path, edge: Edge, folder: Path, bench
     assert max(map(len, shown.splitlines())) <= 80 and "Too little for a claim" in shown
 
 
+def test_a_picture_that_cannot_be_written_takes_no_figures_along(
+    measured_package: Path, edge: Edge, folder: Path, bench: dict[str, Any], tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib", reason="needs the bench extra")
+    (tmp_path / "full.png").symlink_to("/dev/full")
+    sizes = ("--context", "700", "--documents", "1", "--tokens", "8", "--needles", "0", "--presets", "exact", "--json")
+    done = edge.run("bench", "kv", measured_package, "--text", folder / "long.txt", *sizes, "--png", tmp_path / "full.png")
+    assert done.returncode == 1 and json.loads(done.stdout)["tokens_compared"] == 8
+    assert done.stderr.splitlines()[-1].endswith(
+        "cannot be written: No space left on device. Check its folder and the free space"
+    )
+
+
 def test_presets_run_again_with_a_read_budget(measured_package: Path, edge: Edge, folder: Path, bench: dict[str, Any]) -> None:
     sizes = (
         "--context",
