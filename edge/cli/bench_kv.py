@@ -130,7 +130,7 @@ def command(
     _check_memory(opened, load, threads, ignore_budget)
     try:
         with terminal_progress() as progress:
-            figures = measure_kv(opened, load, _texts(files), progress, threads=threads, isa=isa)
+            figures = measure_kv(opened, load, _texts(files), progress, _say, threads=threads, isa=isa)
     except KeyboardInterrupt:
         click.echo("edge: stopped, nothing was kept. Less to measure: --presets, --policies, --documents, --context", err=True)
         raise
@@ -145,6 +145,11 @@ def command(
         from edge.bench.kv_plot import plot_kv
 
         plot_kv(figures, title, png)
+
+
+def _say(line: str) -> None:
+    """One line, whatever names of files hold."""
+    click.echo(f"edge: {shown(' '.join(line.splitlines()))}", err=True)
 
 
 def _context(package: Package, asked: int | None) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from edge.bench.kv import LEAST_CLAIM, KvFigures
 from edge.bench.kv_rows import FormFigures
 from edge.cli.kv_words import choice_lines, folded
+from edge.cli.screen import shown
 from edge.cli.tables import format_table
 from edge.comparison import Comparison
 from edge.kv_eval.recall import Recall
@@ -35,10 +36,13 @@ def kv_tables(figures: KvFigures) -> str:
 def _sources(figures: KvFigures) -> str:
     names = {name: figures.documents.count(name) for name in figures.documents}
     texts = ", ".join(f"{count} of {name}" for name, count in names.items())
-    return (
-        f"documents of {figures.load.context:,} tokens: {texts}\n"
-        f"{figures.rows:,} positions compared at their ends, kernels {figures.isa}"
-    )
+    lines = [f"documents of {figures.load.context:,} tokens: {texts}"]
+    if figures.too_short:
+        lines.append(f"too short, left out: {', '.join(figures.too_short)}")
+    lines.append(f"{figures.rows:,} positions compared at their ends, kernels {figures.isa}")
+    if figures.rows < figures.load.tokens:
+        lines.append(f"fewer than --tokens {figures.load.tokens:,}: at most a quarter of each document is compared")
+    return shown("\n".join(map(folded, lines)))
 
 
 def _forms(figures: KvFigures) -> str:
