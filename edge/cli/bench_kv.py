@@ -117,6 +117,7 @@ def command(
     """
     from edge.bench.commit import code_commit
     from edge.bench.kv import KvLoad, measure_kv
+    from edge.bench.kv_choice import CONTROL
     from edge.bench.plot import need_matplotlib
     from edge.cli.kv_table import kv_tables
     from edge.package import Package
@@ -128,6 +129,9 @@ def command(
     budget = read_budget or ReadAll()
     load = KvLoad(_context(opened, context), _presets(opened, presets), documents, tokens, needles, seed, budget, policies)
     _check_memory(opened, load, threads, ignore_budget)
+    raising = {form.policy for form in load.forms if form.raises}
+    if raising and CONTROL not in raising:
+        _say(f"without `{CONTROL}` in --policies nothing stands at equal bytes, and no policy becomes the default")
     try:
         with terminal_progress() as progress:
             figures = measure_kv(opened, load, _texts(files), progress, _say, threads=threads, isa=isa)

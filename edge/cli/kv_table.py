@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from edge.bench.kv import LEAST_CLAIM, KvFigures
+from edge.bench.kv_choice import CONTROL
 from edge.bench.kv_rows import FormFigures
 from edge.cli.kv_words import choice_lines, folded
 from edge.cli.screen import shown
@@ -55,10 +56,14 @@ def _forms(figures: KvFigures) -> str:
     whole = human_bytes(figures.forms[0].open_bytes)
     notes = [
         f"MB: pages and their table at a document's end, and how often they go into {whole} of fp16. tok/s: decode there. "
-        "KL, top-1: against exact. floor: exact, last bits of fp16 flipped where presets seal; gates count from it.",
+        "KL, top-1: against exact. floor: exact, last bits of fp16 flipped where presets seal; gates count from it. "
+        "gate: whether likeness and needles keep the limits of the preset.",
     ]
     if asked:
         notes.append("-/+: needles that exact alone found, and that this one alone found.")
+        notes.append("chains: facts of several places combined.")
+    if any(row.form.policy == CONTROL for row in figures.forms):
+        notes.append(f"Equal bytes: those of {CONTROL}, which raises as many pages, wherever they lie.")
     return f"{format_table(rows, right=frozenset(range(1, len(rows[0]) - 1)))}\n{folded(' '.join(notes))}"
 
 

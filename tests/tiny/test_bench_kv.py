@@ -195,6 +195,7 @@ def test_policies_of_a_preset_hold_the_same_bytes_more_than_it_alone(bench: dict
 def test_time_is_told_before_and_while_it_runs(measured_package: Path, edge: Edge, folder: Path, bench: dict[str, Any]) -> None:
     sizes = ("--context", "700", "--documents", "1", "--tokens", "40", "--needles", "1", "--presets", "safe")
     done = edge.run("bench", "kv", measured_package, "--text", folder / "long.txt", *sizes, "--policies", "anchors")
+    assert "edge: without `random` in --policies nothing stands at equal bytes" in done.stderr
     assert done.returncode == 0 and done.stderr.index("timing the presets") < done.stderr.index(
         "edge: 3 forms, 1 document, about "
     )
@@ -244,6 +245,7 @@ def test_what_is_asked_of_bench_kv_is_refused_in_one_line(measured_package: Path
     words = ("bench", "kv", measured_package)
     assert "--context 9999, its engine takes 2048" in edge.refuse(*words, "--context", "9999")
     assert "needles need 640 tokens" in edge.refuse(*words, "--context", "400")
+    assert "no page is sealed before 257 tokens" in edge.refuse(*words, "--context", "200", "--needles", "0")
     assert "cannot be read" in edge.refuse(*words, "--text", tmp_path / "none.txt")
     (tmp_path / "short.txt").write_text("Hi.", encoding="utf-8")
     assert "no text is that long" in edge.refuse(*words, "--text", tmp_path / "short.txt")
