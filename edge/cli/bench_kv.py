@@ -31,24 +31,29 @@ if TYPE_CHECKING:
     from edge.policies import PolicyName
 
 
-def _read_presets(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[PresetName, ...] | None:
-    """Names with commas between them."""
-    if value is None:
-        return None
-    asked = [name.strip() for name in value.split(",")]
-    for name in asked:
-        if name not in PRESETS:
-            raise click.BadParameter(f"{name!r} is not one of {', '.join(PRESETS)}.", context, parameter)
-    return tuple(name for name in PRESETS if name in asked or name == "exact")
+def _read_presets(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[PresetName, ...] | None:
+    """Names with commas between them; None without any."""
+    asked = _names(context, parameter, values, tuple(PRESETS))
+    return tuple(name for name in PRESETS if name in asked or name == "exact") if values else None
 
 
-def _read_policies(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[PolicyName, ...]:
+def _read_policies(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[PolicyName, ...]:
     """Names with commas between them; all without."""
-    asked = list(RAISED_SHARES) if value is None else [name.strip() for name in value.split(",")]
-    for name in asked:
-        if name not in RAISED_SHARES:
-            raise click.BadParameter(f"{name!r} is not one of {', '.join(RAISED_SHARES)}.", context, parameter)
+    asked = _names(context, parameter, values or tuple(RAISED_SHARES), tuple(RAISED_SHARES))
     return tuple(name for name in RAISED_SHARES if name in asked)
+
+
+def _names(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...], known: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Of an option that may be repeated, all together."""
+    asked = tuple(name.strip() for value in values for name in value.split(","))
+    for name in asked:
+        if name not in known:
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(known)}.", context, parameter)
+        if asked.count(name) > 1:
+            raise click.BadParameter(f"{name!r} is given twice. Give each name once.", context, parameter)
+    return asked
 
 
 @click.command(name="kv")
@@ -59,15 +64,18 @@ def _read_policies(context: click.Context, parameter: click.Parameter, value: st
 )  # fmt: skip
 @click.option(
     "--presets",
+    multiple=True,
     callback=_read_presets,
     metavar="NAMES",
-    help="With commas; `exact` always runs.  [default: the engine's]",
+    help="With commas; may be repeated. `exact` always runs.  [default: the engine's]",
 )
 @click.option(
     "--policies",
+    multiple=True,
     callback=_read_policies,
     metavar="NAMES",
-    help="With commas, for each preset but `exact`; `uniform`, the preset by itself, always runs.  [default: all]",
+    help="With commas, for each preset but `exact`; may be repeated. `uniform`, the preset by itself, always runs.  "
+    "[default: all]",
 )
 @click.option("--text", "files", multiple=True, type=click.Path(path_type=Path), help="Use this text; may be repeated.  "
               "[default: the text that builds read, and licences, policies and books that this machine has]")  # fmt: skip

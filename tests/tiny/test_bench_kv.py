@@ -152,14 +152,14 @@ def test_presets_run_again_with_a_read_budget(measured_package: Path, edge: Edge
         "uniform",
     )
     words = ("bench", "kv", measured_package, "--text", folder / "long.txt", *sizes)
-    row = edge.json(*words, "--policies", "uniform", "--read-budget", "128")
+    row = edge.json(*words, "--read-budget", "128")
     assert bench["read_budget"] == "all" and bench["reads"] == [] and row["read_budget"] == "128"
     (reads,), (_, dense) = row["reads"], row["forms"]
     # Random weights look everywhere, so that a budget widens until all is read: two probes an answer.
     assert (reads["preset"], reads["tokens"], reads["pages_skipped"]) == ("balanced", 0, 0)
     assert reads["probes"] >= 2 and reads["probes"] % 2 == 0 and 0.02 < reads["omitted"] < 1
     assert reads["kl_mean"] == dense["kl_mean"] and reads["right"] == dense["right"] and reads["asked"] == dense["asked"]
-    unread = edge.json(*words, "--policies", "uniform", "--read-budget", "512")["reads"][0]  # more than a quarter of the text
+    unread = edge.json(*words, "--read-budget", "512")["reads"][0]  # more than a quarter of the text
     assert (unread["probes"], unread["omitted"], unread["kl_mean"]) == (0, None, dense["kl_mean"])
 
 
