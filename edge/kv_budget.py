@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from edge.config import AUTO, InferenceConfig
-from edge.errors import BudgetError
+from edge.errors import BudgetError, RequestError
 from edge.pages.budget import plan_pool
 from edge.pages.fit import PoolSize, cut_pool, longest_context, pool_holds, pressed_bytes
 from edge.pages.geometry import GroupPages, own_tokens, page_groups
-from edge.policies import BY_ATTENTION, PolicyName, peak_share
+from edge.policies import BY_ATTENTION, RAISED_SHARES, PolicyName, peak_share
 from edge.presets import PRESETS, PresetName
 from edge.units import human_bytes
 
@@ -35,6 +35,16 @@ class KvChoice:
     policy: PolicyName = "uniform"
     lowest: PresetName = "exact"  # to which pages may be demoted, where it has fewer bits than the preset
 
+    @property
+    def raises(self) -> bool:
+        """Whether the policy may keep pages above the preset: above `exact` is nothing."""
+        return RAISED_SHARES[self.policy] > 0 and PRESETS[self.preset].seals
+
+    @property
+    def words(self) -> str:
+        """The preset, and the policy where it raises pages."""
+        return f"{self.preset}, policy {self.policy}" if self.raises else self.preset
+
 
 def choose_kv(
     package: Package,
@@ -44,7 +54,8 @@ def choose_kv(
     prefix: BakedPrefix | None = None,
 ) -> KvChoice:
     """What the command line asks for; without a preset that of the prefix, where there is one. RequestError where the engine
-    lacks the preset or has no prefixes, PackageError where the prefix is not for it."""
+    lacks the preset or has no prefixes, or the preset seals no page that the policy could raise; PackageError where the prefix
+    is not for it."""
     from edge.runnable import check_asked, choose_preset
 
     config = InferenceConfig.load()
@@ -53,6 +64,7 @@ def choose_kv(
         preset = prefix.header.engine.preset
     chosen = choose_preset(package, AUTO if preset is None else preset, config)
     check_asked(package.manifest, str(package.path), preset=chosen, prefixes=prefix is not None, forced=package.forced)
+    check_policy(policy, chosen)
     return KvChoice(
         chosen,
         budget_bytes,
@@ -60,6 +72,16 @@ def choose_kv(
         policy or config.kv_policy,
         lowest_preset(package, chosen, config),
     )
+
+
+def check_policy(asked: PolicyName | None, preset: PresetName) -> None:
+    """RequestError where a policy that raises pages is asked for, and the preset seals none."""
+    if asked is not None and RAISED_SHARES[asked] > 0 and not PRESETS[preset].seals:
+        names = ", ".join(name for name in PRESETS if PRESETS[name].seals)
+        raise RequestError(
+            f"--kv-policy {asked}: the preset {preset} seals no page, so none can be raised. Ask for one that seals them "
+            f"(--kv-preset {names}), or leave it out"
+        )
 
 
 def lowest_preset(package: Package, preset: PresetName, config: InferenceConfig) -> PresetName:

@@ -4,7 +4,7 @@ Never: a terminal.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 SINGLY = 32  # tokens of each document that are decoded one by one
 LEAST_CLAIM = 2000  # positions compared below which a gate's outcome is no claim
+_LONG = 600.0  # seconds of a run whose estimate says what makes it shorter
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class KvFigures:
     floor: Comparison  # pages as exact as `exact`, changed by the least there is
     forms: tuple[FormFigures, ...]
     reads: tuple[ReadFigures, ...] = ()  # with the read budget, where there is one
+    too_short: tuple[str, ...] = ()  # texts that gave no document
 
     @property
     def is_claim(self) -> bool:
@@ -82,6 +84,7 @@ class KvFigures:
         return {
             "context": self.load.context,
             "documents": list(self.documents),
+            "too_short": list(self.too_short),
             "tokens_compared": self.rows,
             "is_claim": self.is_claim,
             "needles": self.load.needles,
@@ -104,22 +107,39 @@ class KvFigures:
 
 
 def measure_kv(
-    package: Package, load: KvLoad, texts: Sequence[Text], progress: Progress, *, threads: int | None = None, isa: str = "auto"
+    package: Package,
+    load: KvLoad,
+    texts: Sequence[Text],
+    progress: Progress,
+    say: Callable[[str], None],
+    *,
+    threads: int | None = None,
+    isa: str = "auto",
 ) -> KvFigures:
-    """Runs `texts` through the engine of `package` under each form of `load`. RequestError where no text is long enough.
+    """Runs `texts` through the engine of `package` under each form of `load`. RequestError where no text is long enough. `say`
+    is told before how long it takes, and which texts are too short.
 
     The documents that are compared are those in which needles are, so that each is computed once a form.
     """
     tokenizer, forms = package.open_tokenizer(), load.forms
+    progress.start("cutting documents", 0, "documents")
     haystacks = make_haystacks(tokenizer, texts, load.context, load.documents, load.tokens, load.needles, load.seed)
     whole = [haystack for haystack in haystacks if haystack.rows]
+    short = texts_too_short([text.name for text in texts], [haystack.document.text for haystack in whole], load.documents)
+    progress.start("timing the presets", 0, "presets")
     with open_sequences(
         package.path / "engine", package.spec, forms, load.context, budget=load.budget, threads=threads, isa=isa
     ) as sequences:
         engine = _engine(sequences)
         used_isa = engine.isa
         seconds = estimate_seconds(sequences, forms, haystacks, SINGLY, engine.pool)
-        likeness, recall = _run(sequences, tokenizer, haystacks, seconds, progress)
+        progress.done()
+        if short:
+            say(f"too short for {load.context:,} tokens, left out: {', '.join(short)}")
+        say(
+            estimate_line(len(forms) + len(reading_forms(forms, load.budget)), len(whole), len(haystacks) - len(whole), seconds)
+        )
+        likeness, recall = _run(sequences, tokenizer, haystacks, progress)
         reads = {form.preset: sequences[reading_name(form.preset)].reads for form in reading_forms(forms, load.budget)}
     return KvFigures(
         load,
@@ -133,14 +153,30 @@ def measure_kv(
             for preset, counts in reads.items()
             for name in (reading_name(preset),)
         ),
+        short,
     )
+
+
+def texts_too_short(names: Sequence[str], documents: Sequence[str], most: int) -> tuple[str, ...]:
+    """Of the texts `names`, those that are shorter than a document; `documents` are the texts of those that were cut, up to
+    `most`. Each text gives one before any gives a second, so what gave none is too short unless all were given away before."""
+    if len(documents) == most and len(set(documents)) == most:
+        return ()
+    return tuple(name for name in names if name not in documents)
+
+
+def estimate_line(forms: int, whole: int, shorter: int, seconds: float) -> str:
+    """What will run, how long, and, where that is long, what makes it shorter."""
+    documents = f"{whole} document{'s' if whole > 1 else ''}"
+    more = f" and {shorter} shorter {'ones' if shorter > 1 else 'one'} for needles" if shorter else ""
+    hint = ". Less to measure: --presets, --policies, --documents" if seconds > _LONG else ""
+    return f"{forms} forms, {documents}{more}, about {human_seconds(seconds)}{hint}"
 
 
 def _run(
     sequences: Mapping[str, FedSequence],
     tokenizer: Tokenizer,
     haystacks: Sequence[Haystack],
-    seconds: float,
     progress: Progress,
 ) -> tuple[dict[str, Likeness], dict[str, Recall]]:
     """By sequence: all documents; questions of all but FLOOR, {} without any."""
@@ -149,7 +185,7 @@ def _run(
     recall = {name: Recall() for name in asked if any(haystack.cases for haystack in haystacks)}
     running = [sequences if haystack.rows else asked for haystack in haystacks]
     tokens = sum(len(haystack.document.ids) * len(running[number]) for number, haystack in enumerate(haystacks))
-    progress.start(f"{len(asked)} forms, {len(haystacks)} documents, about {human_seconds(seconds)}", tokens, "tokens")
+    progress.start("measuring", tokens, "tokens")
     for number, haystack in enumerate(haystacks):
 
         def ask(name: str, sequence: FedSequence, haystack: Haystack = haystack) -> None:

@@ -59,8 +59,13 @@ class PresetChoice:
     preset: PresetName
     same_bytes: tuple[PolicyName, ...]  # those that hold as many bytes as the control; with it, () where it was not measured
     other_bytes: tuple[PolicyName, ...]  # the others that raise pages
+    unraised: tuple[PolicyName, ...]  # those that raised none: what they lose is what `uniform` does
     best: PolicyName | None  # of `same_bytes` but for the control, the one that loses least; None: there is none
     against: tuple[Against, ...]  # every policy that raises, beside `uniform` and the control
+
+    @property
+    def raised(self) -> tuple[PolicyName, ...]:
+        return (*self.same_bytes, *self.other_bytes)
 
     def pair(self, policy: PolicyName, other: PolicyName) -> Against:
         return next(each for each in self.against if (each.policy, each.other) == (policy, other))
@@ -74,6 +79,7 @@ class PresetChoice:
             "preset": self.preset,
             "same_bytes": list(self.same_bytes),
             "other_bytes": list(self.other_bytes),
+            "unraised": list(self.unraised),
             "best": self.best,
             "worth_it": [policy for policy in self.same_bytes if policy != CONTROL and self.is_worth_it(policy)],
             "against": [each.as_dict() for each in self.against],
@@ -123,17 +129,27 @@ def choose_policy(forms: Sequence[FormFigures], floor: Comparison) -> PolicyChoi
 def _of_preset(preset: PresetName, rows: Sequence[FormFigures], floor: Comparison) -> PresetChoice:
     by_policy = {row.form.policy: row for row in rows}
     raising = [row.form.policy for row in rows if row.form.raises]
-    control = by_policy.get(CONTROL)
+    unraised = tuple(policy for policy in raising if _is_unraised(by_policy[policy], by_policy["uniform"]))
+    raised = [policy for policy in raising if policy not in unraised]
+    control = by_policy[CONTROL] if CONTROL in raised else None
     same = tuple(
-        policy for policy in raising if control and abs(by_policy[policy].held_bytes / control.held_bytes - 1) <= _SAME_BYTES
+        policy for policy in raised if control and abs(by_policy[policy].held_bytes / control.held_bytes - 1) <= _SAME_BYTES
     )
-    others: tuple[PolicyName, ...] = ("uniform", CONTROL) if control else ("uniform",)
+    others: tuple[PolicyName, ...] = ("uniform", CONTROL) if CONTROL in by_policy else ("uniform",)
     against = tuple(
         _against(by_policy[policy], by_policy[other], floor) for policy in raising for other in others if policy != other
     )
     candidates = [row for row in rows if row.form.policy in same and row.form.policy != CONTROL]
     best = min(candidates, key=lambda row: row.kl_mean).form.policy if candidates else None
-    return PresetChoice(preset, same, tuple(policy for policy in raising if policy not in same), best, against)
+    return PresetChoice(preset, same, tuple(policy for policy in raised if policy not in same), unraised, best, against)
+
+
+def _is_unraised(row: FormFigures, uniform: FormFigures) -> bool:
+    """Whether a policy kept no page above the preset. Those by attention raise pages while a prompt is computed, which leaves
+    other numbers behind."""
+    if row.likeness.kv_bytes != uniform.likeness.kv_bytes:
+        return False
+    return row.form.policy in BY_ATTENTION or row.likeness.comparison == uniform.likeness.comparison
 
 
 def _against(row: FormFigures, other: FormFigures, floor: Comparison) -> Against:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,14 +21,16 @@ _OURS_COLOUR, _OTHER_COLOUR = "#1f6fb4", "#b8bec6"
 
 
 def need_matplotlib(path: Path, option: str = "--plot") -> None:
-    """ConfigError where there is no matplotlib, no folder for `path`, or no picture of its ending: said before anything is
-    measured."""
+    """ConfigError where there is no matplotlib, no folder for `path` or none that may be written, or no picture of its ending:
+    said before anything is measured."""
     if find_spec("matplotlib") is None:
         raise ConfigError(f"{option} needs matplotlib: ./install.sh --with bench")
     if not path.absolute().parent.is_dir():
         raise ConfigError(f"{option} {path}: no such folder. Make it, or choose another place")
     if path.is_dir() or path.suffix.lower() not in _FORMS:
         raise ConfigError(f"{option} {path}: not the name of a picture. Give one that ends in {', '.join(_FORMS)}")
+    if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
+        raise ConfigError(f"{option} {path}: may not be written. Choose another place")
 
 
 def plot_comparisons(comparisons: Sequence[Comparison], title: str, path: Path) -> None:
@@ -51,10 +54,11 @@ def save_figure(figure: Any, path: Path, option: str = "--plot") -> None:
     """Writes a matplotlib figure. ConfigError where that cannot be."""
     try:
         figure.savefig(path, dpi=150)
-    except (OSError, ValueError) as error:  # ValueError: an ending that is no format
-        raise ConfigError(
-            f"{option} {path}: cannot be written ({error}). Choose another place, or an ending as .png"
-        ) from error
+    except OSError as error:
+        what = error.strerror or error
+        raise ConfigError(f"{option} {path}: cannot be written: {what}. Check its folder and the free space") from error
+    except ValueError as error:  # an ending that is no format
+        raise ConfigError(f"{option} {path}: cannot be written: {error}. Choose an ending as .png") from error
 
 
 def _bars(axis: Any, comparison: Comparison, key: str, unit: float) -> None:

@@ -114,8 +114,6 @@ def command(
             comparisons.append(_compared(contenders, rounds, load, progress))
     what = f"{package.name}, KV {kv_preset}, {used_threads} threads, best of {rounds}"
     title = f"{what}; edge-zero {edge.__version__} {code_commit() or ''}".strip()
-    if plot is not None:
-        plot_comparisons(comparisons, title, plot)
     if as_json:
         row = {"package": str(package), "model": str(model), "version": edge.__version__, "commit": code_commit(),
                "threads": used_threads, "kv_preset": kv_preset, "rounds": rounds,
@@ -123,6 +121,8 @@ def command(
         click.echo(json.dumps(row))
     else:
         click.echo(comparison_text(comparisons, title))
+    if plot is not None:
+        plot_comparisons(comparisons, title, plot)
     return 0 if all(comparison.ours.failure is None for comparison in comparisons) else 1
 
 

@@ -56,8 +56,6 @@ def command(sets: tuple[str, ...], threads: int | None, plot: Path | None, as_js
             progress.advance()
         progress.done()
     title = f"{used_threads} threads, edge-zero {edge.__version__} {code_commit() or ''}".strip()
-    if plot is not None:
-        plot_kernels(figures, title, plot)
     if as_json:
         row = {"version": edge.__version__, "commit": code_commit(), "threads": used_threads,
                "machine": {isa: _rates_row(rate) for isa, rate in rates.items()},
@@ -65,6 +63,8 @@ def command(sets: tuple[str, ...], threads: int | None, plot: Path | None, as_js
         click.echo(json.dumps(row))
     else:
         click.echo(_text(figures, rates, title))
+    if plot is not None:
+        plot_kernels(figures, title, plot)
 
 
 def _rates_row(rates: MachineRates) -> dict[str, object]:

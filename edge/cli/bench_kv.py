@@ -31,24 +31,29 @@ if TYPE_CHECKING:
     from edge.policies import PolicyName
 
 
-def _read_presets(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[PresetName, ...] | None:
-    """Names with commas between them."""
-    if value is None:
-        return None
-    asked = [name.strip() for name in value.split(",")]
-    for name in asked:
-        if name not in PRESETS:
-            raise click.BadParameter(f"{name!r} is not one of {', '.join(PRESETS)}.", context, parameter)
-    return tuple(name for name in PRESETS if name in asked or name == "exact")
+def _read_presets(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[PresetName, ...] | None:
+    """Names with commas between them; None without any."""
+    asked = _names(context, parameter, values, tuple(PRESETS))
+    return tuple(name for name in PRESETS if name in asked or name == "exact") if values else None
 
 
-def _read_policies(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[PolicyName, ...]:
+def _read_policies(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[PolicyName, ...]:
     """Names with commas between them; all without."""
-    asked = list(RAISED_SHARES) if value is None else [name.strip() for name in value.split(",")]
-    for name in asked:
-        if name not in RAISED_SHARES:
-            raise click.BadParameter(f"{name!r} is not one of {', '.join(RAISED_SHARES)}.", context, parameter)
+    asked = _names(context, parameter, values or tuple(RAISED_SHARES), tuple(RAISED_SHARES))
     return tuple(name for name in RAISED_SHARES if name in asked)
+
+
+def _names(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...], known: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Of an option that may be repeated, all together."""
+    asked = tuple(name.strip() for value in values for name in value.split(","))
+    for name in asked:
+        if name not in known:
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(known)}.", context, parameter)
+        if asked.count(name) > 1:
+            raise click.BadParameter(f"{name!r} is given twice. Give each name once.", context, parameter)
+    return asked
 
 
 @click.command(name="kv")
@@ -59,15 +64,18 @@ def _read_policies(context: click.Context, parameter: click.Parameter, value: st
 )  # fmt: skip
 @click.option(
     "--presets",
+    multiple=True,
     callback=_read_presets,
     metavar="NAMES",
-    help="With commas; `exact` always runs.  [default: the engine's]",
+    help="With commas; may be repeated. `exact` always runs.  [default: the engine's]",
 )
 @click.option(
     "--policies",
+    multiple=True,
     callback=_read_policies,
     metavar="NAMES",
-    help="With commas, for each preset but `exact`; `uniform`, the preset by itself, always runs.  [default: all]",
+    help="With commas, for each preset but `exact`; may be repeated. `uniform`, the preset by itself, always runs.  "
+    "[default: all]",
 )
 @click.option("--text", "files", multiple=True, type=click.Path(path_type=Path), help="Use this text; may be repeated.  "
               "[default: the text that builds read, and licences, policies and books that this machine has]")  # fmt: skip
@@ -117,6 +125,7 @@ def command(
     """
     from edge.bench.commit import code_commit
     from edge.bench.kv import KvLoad, measure_kv
+    from edge.bench.kv_choice import CONTROL
     from edge.bench.plot import need_matplotlib
     from edge.cli.kv_table import kv_tables
     from edge.package import Package
@@ -128,23 +137,31 @@ def command(
     budget = read_budget or ReadAll()
     load = KvLoad(_context(opened, context), _presets(opened, presets), documents, tokens, needles, seed, budget, policies)
     _check_memory(opened, load, threads, ignore_budget)
+    raising = {form.policy for form in load.forms if form.raises}
+    if raising and CONTROL not in raising:
+        _say(f"without `{CONTROL}` in --policies nothing stands at equal bytes, and no policy becomes the default")
     try:
         with terminal_progress() as progress:
-            figures = measure_kv(opened, load, _texts(files), progress, threads=threads, isa=isa)
+            figures = measure_kv(opened, load, _texts(files), progress, _say, threads=threads, isa=isa)
     except KeyboardInterrupt:
         click.echo("edge: stopped, nothing was kept. Less to measure: --presets, --policies, --documents, --context", err=True)
         raise
     commit = code_commit()
     title = f"{opened.spec.name} ({opened.manifest.tier}), edge-zero {edge.__version__} {commit or ''}".strip()
-    if png is not None:
-        from edge.bench.kv_plot import plot_kv
-
-        plot_kv(figures, title, png)
     if as_json:
         head = {"version": edge.__version__, "commit": commit, "package": str(package), "tier": opened.manifest.tier}
         click.echo(json.dumps({**head, **figures.as_dict()}))
     else:
         click.echo(f"{shown(title)}\n\n{kv_tables(figures)}")
+    if png is not None:  # behind the figures: what cannot be drawn takes none of them along
+        from edge.bench.kv_plot import plot_kv
+
+        plot_kv(figures, title, png)
+
+
+def _say(line: str) -> None:
+    """One line, whatever names of files hold."""
+    click.echo(f"edge: {shown(' '.join(line.splitlines()))}", err=True)
 
 
 def _context(package: Package, asked: int | None) -> int:

@@ -18,7 +18,7 @@ from edge.units import human_bytes
 
 HELP = (
     ("/set NAME VALUE", "change temperature, top-k, top-p, min-p, repeat-penalty, seed, max-tokens or system"),
-    ("/show", "the settings, how much of the context is used, and KV memory by zone"),
+    ("/show", "the settings, how much of the context is used, KV preset and policy, and KV memory by zone"),
     ("/undo", "take the last question and its answer back"),
     ("/clear", "forget the conversation"),
     ("/save FILE", "write the conversation as JSON"),
@@ -119,7 +119,9 @@ def _show(conversation: Conversation, argument: str) -> str:
     turns = sum(message["role"] == "user" for message in conversation.messages)
     used = f"{conversation.used_tokens():,} of {conversation.context:,} tokens, {turns} turns"
     prefix = "" if conversation.prefix_name is None else f"prefix   {conversation.prefix_name}, in its file\n"
-    return f"{_settings_table(conversation)}\n\n{prefix}context  {used}" + kv_lines(conversation.kv_bytes())
+    return f"{_settings_table(conversation)}\n\n{prefix}context  {used}\nKV       {conversation.kv_preset}" + kv_lines(
+        conversation.kv_bytes()
+    )
 
 
 def _settings_table(conversation: Conversation) -> str:

@@ -99,7 +99,7 @@ def run_chat(package_path: Path, options: ChatOptions) -> None:
         closing(runtime.session()) as engine,
     ):
         begins_with = None if prefix is None else chat_prefix(prefix)
-        conversation = Conversation(tokenizer, template, engine, runtime.limits.max_context, settings, begins_with)
+        conversation = Conversation(tokenizer, template, engine, runtime.limits.max_context, settings, begins_with, kv.words)
         if prefix is not None and (note := isa_note(prefix, runtime.isa)) is not None:
             _Notes(sys.stderr)(note)
         talk(
@@ -108,18 +108,15 @@ def run_chat(package_path: Path, options: ChatOptions) -> None:
             sys.stdout,
             sys.stderr,
             planned_bytes=plan.total,
-            kv_preset=kv.preset,
         )
 
 
-def talk(
-    conversation: Conversation, editor: LineEditor, out: TextIO, notes: TextIO, *, planned_bytes: int, kv_preset: PresetName
-) -> None:
+def talk(conversation: Conversation, editor: LineEditor, out: TextIO, notes: TextIO, *, planned_bytes: int) -> None:
     """The loop: answers go to `out`, everything else to `notes`. Ends with the input, or with /bye. KeyboardInterrupt where
     nobody is there who could have meant one answer only."""
     say = _Notes(notes)
     if editor.is_interactive:
-        say(f"context {conversation.context:,} tokens, KV {kv_preset}. /? shows the commands, Ctrl-D leaves")
+        say(f"context {conversation.context:,} tokens, KV {conversation.kv_preset}. /? shows the commands, Ctrl-D leaves")
     while True:
         try:
             entry = editor.read()

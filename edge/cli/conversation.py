@@ -107,10 +107,12 @@ class Conversation:
         context: int,
         settings: ChatSettings,
         prefix: ChatPrefix | None = None,
+        kv_preset: str = "exact",
     ) -> None:
-        """`context`: tokens that the engine holds, prompt and answer together. The settings are those of the prefix."""
+        """`context`: tokens that the engine holds, prompt and answer together. The settings are those of the prefix.
+        `kv_preset`: words for it, and for the policy where one raises pages."""
         self._tokenizer, self._template, self._engine = tokenizer, template, engine
-        self.context = context
+        self.context, self.kv_preset = context, kv_preset
         self.settings = settings  # of the answers to come
         self.messages: list[Message] = []  # without the system message of the settings
         self.figures: AnswerFigures | None = None  # of the last answer

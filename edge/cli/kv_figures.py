@@ -42,11 +42,11 @@ def kv_figures(runtime: Runtime, kv: KvChoice) -> dict[str, Any]:
     }
 
 
-def kv_words(runtime: Runtime) -> str:
-    """Preset, the most that was in use, and what was demoted for it."""
+def kv_words(runtime: Runtime, kv: KvChoice) -> str:
+    """Preset and policy, the most that was in use, and what was demoted for it."""
     stats = runtime.stats
     demoted = f", {stats.pages_demoted:,} pages demoted" if stats.pages_demoted else ""
-    return f"KV {runtime.preset} {human_bytes(stats.pool.high_water_bytes)}{demoted}"
+    return f"KV {kv.words}{',' if kv.raises else ''} {human_bytes(stats.pool.high_water_bytes)}{demoted}"
 
 
 def kv_lines(kv_bytes: ZoneBytes) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from edge.bench.kv import LEAST_CLAIM, KvFigures
+from edge.bench.kv_choice import CONTROL
 from edge.bench.kv_rows import FormFigures
 from edge.cli.kv_words import choice_lines, folded
+from edge.cli.screen import shown
 from edge.cli.tables import format_table
 from edge.comparison import Comparison
 from edge.kv_eval.recall import Recall
@@ -35,10 +37,13 @@ def kv_tables(figures: KvFigures) -> str:
 def _sources(figures: KvFigures) -> str:
     names = {name: figures.documents.count(name) for name in figures.documents}
     texts = ", ".join(f"{count} of {name}" for name, count in names.items())
-    return (
-        f"documents of {figures.load.context:,} tokens: {texts}\n"
-        f"{figures.rows:,} positions compared at their ends, kernels {figures.isa}"
-    )
+    lines = [f"documents of {figures.load.context:,} tokens: {texts}"]
+    if figures.too_short:
+        lines.append(f"too short, left out: {', '.join(figures.too_short)}")
+    lines.append(f"{figures.rows:,} positions compared at their ends, kernels {figures.isa}")
+    if figures.rows < figures.load.tokens:
+        lines.append(f"fewer than --tokens {figures.load.tokens:,}: at most a quarter of each document is compared")
+    return shown("\n".join(map(folded, lines)))
 
 
 def _forms(figures: KvFigures) -> str:
@@ -51,10 +56,14 @@ def _forms(figures: KvFigures) -> str:
     whole = human_bytes(figures.forms[0].open_bytes)
     notes = [
         f"MB: pages and their table at a document's end, and how often they go into {whole} of fp16. tok/s: decode there. "
-        "KL, top-1: against exact. floor: exact, last bits of fp16 flipped where presets seal; gates count from it.",
+        "KL, top-1: against exact. floor: exact, last bits of fp16 flipped where presets seal; gates count from it. "
+        "gate: whether likeness and needles keep the limits of the preset.",
     ]
     if asked:
         notes.append("-/+: needles that exact alone found, and that this one alone found.")
+        notes.append("chains: facts of several places combined.")
+    if any(row.form.policy == CONTROL for row in figures.forms):
+        notes.append(f"Equal bytes: those of {CONTROL}, which raises as many pages, wherever they lie.")
     return f"{format_table(rows, right=frozenset(range(1, len(rows[0]) - 1)))}\n{folded(' '.join(notes))}"
 
 

@@ -6,7 +6,8 @@ from textwrap import fill
 
 from edge.bench.kv import KvFigures
 from edge.bench.kv_choice import CONTROL, Against, PolicyChoice, PresetChoice
-from edge.policies import PolicyName
+from edge.pages.geometry import pages_for
+from edge.policies import RAISED_SHARES, PolicyName
 from edge.presets import PresetName
 
 _COLUMNS = 80
@@ -20,11 +21,27 @@ def folded(line: str) -> str:
 def choice_lines(choice: PolicyChoice, figures: KvFigures) -> list[str]:
     """A sentence a preset, then the default and why."""
     losses = {(row.form.preset, row.form.policy): row.kl_mean for row in figures.forms}
-    return [*(_preset_line(each, losses) for each in choice.presets), _default_line(choice)]
+    lines = []
+    for each in choice.presets:
+        lines += [_unraised_line(each, figures.load.context)] if each.unraised else []
+        lines += [_preset_line(each, losses)] if each.raised else []
+    if any(each.raised for each in choice.presets):
+        lines.append(_default_line(choice))
+    return lines
+
+
+def _unraised_line(found: PresetChoice, context: int) -> str:
+    pages, share = pages_for(context), max(RAISED_SHARES[policy] for policy in found.unraised)
+    why = (
+        f"too short, {100 * share:.0f} % of {pages} pages is none" if int(share * pages) == 0 else "these texts give them none"
+    )
+    return f"{found.preset}: no page raised by {', '.join(found.unraised)}: {why}"
 
 
 def _preset_line(found: PresetChoice, losses: dict[tuple[PresetName, PolicyName], float]) -> str:
     name = found.preset
+    if CONTROL in found.unraised:
+        return f"{name}: `{CONTROL}` raised no page, so nothing stands at equal bytes"
     if CONTROL not in found.same_bytes:
         return f"{name}: without `{CONTROL}` nothing stands at equal bytes (--policies)"
     parts = []

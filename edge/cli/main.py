@@ -106,7 +106,7 @@ def _run(args: list[str] | None) -> int:
     except click.exceptions.Exit as done:  # --help, --version
         return done.exit_code
     except click.UsageError as error:
-        message = error.format_message()
+        message = _shown_options(error).format_message() if isinstance(error, click.NoSuchOption) else error.format_message()
         command = error.ctx.command_path if error.ctx else "edge"
         _say(f"{message}{'' if message.endswith(('.', '?')) else '.'} See: {command} --help")
         return EXIT_USAGE
@@ -134,6 +134,14 @@ def _run(args: list[str] | None) -> int:
 def _say(message: str) -> None:
     """One line, whatever the message holds: a path may hold line breaks and what a terminal obeys."""
     print("edge: " + shown(" ".join(message.splitlines())), file=sys.stderr)
+
+
+def _shown_options(error: click.NoSuchOption) -> click.NoSuchOption:
+    """The error without suggestions that no help shows."""
+    params = error.ctx.command.params if error.ctx else []
+    hidden = {name for each in params if getattr(each, "hidden", False) for name in each.opts}
+    near = [name for name in error.possibilities or () if name not in hidden]
+    return click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)
 
 
 def _on_terminate(number: int, frame: FrameType | None) -> None:

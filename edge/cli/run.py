@@ -118,7 +118,7 @@ def command(
     if raw and prefix is not None:
         raise click.UsageError("--raw and --prefix: a prefix begins a chat. Leave one out", click.get_current_context())
     from edge.baked.folder import open_baked
-    from edge.cli.kv_figures import kv_figures
+    from edge.cli.kv_figures import kv_figures, kv_words
     from edge.cli.prefix import isa_note
     from edge.config import InferenceConfig
     from edge.footprint import check_prompt_budget, open_runtime, package_plan
@@ -171,7 +171,7 @@ def command(
             row = _record(answer, plan) | kv_figures(runtime, kv)
             click.echo(json.dumps(row))  # ASCII alone, which every locale has
         else:
-            click.echo(_figures(answer, plan, runtime), err=True)
+            click.echo(_figures(answer, plan, kv_words(runtime, kv)), err=True)
 
 
 def _split(words: tuple[str, ...], model: Path | None) -> tuple[Path, tuple[str, ...]]:
@@ -245,10 +245,8 @@ def _record(answer: Answer, plan: MemoryPlan) -> dict[str, object]:
     }
 
 
-def _figures(answer: Answer, plan: MemoryPlan, runtime: Runtime) -> str:
+def _figures(answer: Answer, plan: MemoryPlan, kv_memory: str) -> str:
     """One line: tokens, times, KV memory, memory as planned and as used."""
-    from edge.cli.kv_figures import kv_words
-
     request, pace = answer.request, answer.request.pace
     parts = [f"{request.prompt_tokens} + {len(request.token_ids)} tokens"]
     if pace.time_to_first_token is not None:
@@ -257,6 +255,6 @@ def _figures(answer: Answer, plan: MemoryPlan, runtime: Runtime) -> str:
         parts.append(f"{pace.decode_rate:.1f} tokens/s")
     if answer.finish_reason == "length":
         parts.append(f"cut at {len(request.token_ids)} tokens")
-    parts.append(kv_words(runtime))
+    parts.append(kv_memory)
     parts.append(f"memory {planned_and_used(plan.total, process_memory().peak)}")
     return f"[{' | '.join(parts)}]"

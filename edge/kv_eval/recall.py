@@ -109,6 +109,9 @@ def make_haystacks(
     compared, a quarter of each at most: those at its end, behind its prompt. With `needles` these stand in them, and in shorter
     documents besides which end with their prompt, half and a quarter as long in turn, none shorter than SHORTEST. RequestError
     where texts or context are too short."""
+    if context <= 2 * SEAL_TOKENS:
+        least = 2 * SEAL_TOKENS + 1
+        raise RequestError(f"--context {context}: no page is sealed before {least} tokens, all presets are exact. Ask for more")
     if not needles:
         plain = cut_documents(tokenizer, texts, context, documents)
         rows = _rows(context, compared, len(plain))

@@ -123,6 +123,19 @@ def test_a_plot_is_drawn(measured_package: Path, edge: Edge, folder: Path, bench
     assert max(map(len, shown.splitlines())) <= 80 and "Too little for a claim" in shown
 
 
+def test_a_picture_that_cannot_be_written_takes_no_figures_along(
+    measured_package: Path, edge: Edge, folder: Path, bench: dict[str, Any], tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib", reason="needs the bench extra")
+    (tmp_path / "full.png").symlink_to("/dev/full")
+    sizes = ("--context", "700", "--documents", "1", "--tokens", "8", "--needles", "0", "--presets", "exact", "--json")
+    done = edge.run("bench", "kv", measured_package, "--text", folder / "long.txt", *sizes, "--png", tmp_path / "full.png")
+    assert done.returncode == 1 and json.loads(done.stdout)["tokens_compared"] == 8
+    assert done.stderr.splitlines()[-1].endswith(
+        "cannot be written: No space left on device. Check its folder and the free space"
+    )
+
+
 def test_presets_run_again_with_a_read_budget(measured_package: Path, edge: Edge, folder: Path, bench: dict[str, Any]) -> None:
     sizes = (
         "--context",
@@ -139,14 +152,14 @@ def test_presets_run_again_with_a_read_budget(measured_package: Path, edge: Edge
         "uniform",
     )
     words = ("bench", "kv", measured_package, "--text", folder / "long.txt", *sizes)
-    row = edge.json(*words, "--policies", "uniform", "--read-budget", "128")
+    row = edge.json(*words, "--read-budget", "128")
     assert bench["read_budget"] == "all" and bench["reads"] == [] and row["read_budget"] == "128"
     (reads,), (_, dense) = row["reads"], row["forms"]
     # Random weights look everywhere, so that a budget widens until all is read: two probes an answer.
     assert (reads["preset"], reads["tokens"], reads["pages_skipped"]) == ("balanced", 0, 0)
     assert reads["probes"] >= 2 and reads["probes"] % 2 == 0 and 0.02 < reads["omitted"] < 1
     assert reads["kl_mean"] == dense["kl_mean"] and reads["right"] == dense["right"] and reads["asked"] == dense["asked"]
-    unread = edge.json(*words, "--policies", "uniform", "--read-budget", "512")["reads"][0]  # more than a quarter of the text
+    unread = edge.json(*words, "--read-budget", "512")["reads"][0]  # more than a quarter of the text
     assert (unread["probes"], unread["omitted"], unread["kl_mean"]) == (0, None, dense["kl_mean"])
 
 
@@ -182,7 +195,10 @@ def test_policies_of_a_preset_hold_the_same_bytes_more_than_it_alone(bench: dict
 def test_time_is_told_before_and_while_it_runs(measured_package: Path, edge: Edge, folder: Path, bench: dict[str, Any]) -> None:
     sizes = ("--context", "700", "--documents", "1", "--tokens", "40", "--needles", "1", "--presets", "safe")
     done = edge.run("bench", "kv", measured_package, "--text", folder / "long.txt", *sizes, "--policies", "anchors")
-    assert done.returncode == 0 and "edge: 3 forms, 1 documents, about " in done.stderr
+    assert "edge: without `random` in --policies nothing stands at equal bytes" in done.stderr
+    assert done.returncode == 0 and done.stderr.index("timing the presets") < done.stderr.index(
+        "edge: 3 forms, 1 document, about "
+    )
 
 
 def test_a_question_that_frees_a_page_behind_a_window_is_refused_and_a_shorter_one_is_not(
@@ -229,6 +245,7 @@ def test_what_is_asked_of_bench_kv_is_refused_in_one_line(measured_package: Path
     words = ("bench", "kv", measured_package)
     assert "--context 9999, its engine takes 2048" in edge.refuse(*words, "--context", "9999")
     assert "needles need 640 tokens" in edge.refuse(*words, "--context", "400")
+    assert "no page is sealed before 257 tokens" in edge.refuse(*words, "--context", "200", "--needles", "0")
     assert "cannot be read" in edge.refuse(*words, "--text", tmp_path / "none.txt")
     (tmp_path / "short.txt").write_text("Hi.", encoding="utf-8")
     assert "no text is that long" in edge.refuse(*words, "--text", tmp_path / "short.txt")

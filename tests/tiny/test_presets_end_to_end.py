@@ -270,6 +270,12 @@ def test_run_reads_fewer_pages_where_it_is_asked_to(sealing_package: Path, edge:
     assert "'some' is not all, auto or a number" in edge.refuse(*words, "--read-budget", "some", code=2)
 
 
+def test_a_policy_is_named_beside_the_preset_and_refused_at_exact(sealing_package: Path, edge: Edge) -> None:
+    words = ("run", sealing_package, "--raw", "the " * 400, "--max-tokens", "4", "--kv-policy", "anchors")
+    assert "| KV balanced, policy anchors, " in edge.run(*words, "--kv-preset", "balanced").stderr
+    assert "--kv-policy anchors: the preset exact seals no page" in edge.refuse(*words, "--kv-preset", "exact")
+
+
 def test_plan_shows_what_each_preset_holds_in_a_budget(sealing_package: Path, edge: Edge) -> None:
     row = edge.json("plan", sealing_package, "--kv-budget", "800kB", "--kv-preset", "safe")
     assert row["preset"] == "safe" and row["pool"] <= row["kv_budget"] == 800_000

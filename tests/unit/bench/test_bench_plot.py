@@ -55,3 +55,19 @@ def test_without_matplotlib_a_plot_is_refused_before_anything_runs(tmp_path: Pat
     monkeypatch.setattr(plot, "find_spec", nothing)
     with pytest.raises(ConfigError, match=r"--plot needs matplotlib: \./install\.sh --with bench"):
         plot.need_matplotlib(tmp_path / "plot.png")
+
+
+def test_a_folder_that_is_gone_is_named_without_the_number_of_the_error(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs the bench extra: matplotlib")
+    with pytest.raises(ConfigError, match=r"z\.png: cannot be written: No such file or directory\. Check its folder"):
+        plot.plot_comparisons([comparison(512)], "title", tmp_path / "gone" / "z.png")
+
+
+def test_a_place_that_may_not_be_written_is_refused_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib", reason="needs the bench extra: matplotlib")
+    plot.need_matplotlib(tmp_path / "plot.png")
+    monkeypatch.setattr("os.access", lambda place, mode: Path(place) != tmp_path)  # root may write anywhere
+    with pytest.raises(ConfigError, match="may not be written"):
+        plot.need_matplotlib(tmp_path / "plot.png")

@@ -107,7 +107,6 @@ def main() -> None:
             sys.stdout,
             sys.stderr,
             planned_bytes=120_000_000,
-            kv_preset="exact",
         )
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import resource
 from pathlib import Path
@@ -12,6 +13,7 @@ from tiny_tokenizers import parts_of, written
 from vocabulary import BYTE_LEVEL, CHATML
 
 from edge.cli.chat_commands import COMMANDS, HELP, SETTINGS, Leave, is_command, run_command
+from edge.cli.chat_session import talk
 from edge.cli.conversation import Conversation
 from edge.errors import RequestError
 from edge.sampling import RandomSeed
@@ -37,9 +39,25 @@ def test_each_setting_is_read_back_as_it_was_set(conversation: Conversation) -> 
     assert all(name in shown for name in SETTINGS)
     assert "0 of 2,048 tokens, 0 turns" in shown
     assert "KV sink" in shown and "2.0 MB  int8 1.5 MB, int4 500.0 kB" in shown
+    conversation.kv_preset = "balanced, policy anchors"
+    assert "\nKV       balanced, policy anchors\nKV sink" in run_command("/show", conversation)
     run_command("/set seed random", conversation)
     assert isinstance(conversation.settings.sampling.seed, RandomSeed)
     assert "the template's own" in run_command("/set system", conversation)
+
+
+class NobodyTypes:
+    is_interactive = True
+
+    def read(self) -> str:
+        raise EOFError
+
+
+def test_a_chat_begins_with_its_context_preset_and_policy(conversation: Conversation) -> None:
+    conversation.kv_preset = "balanced, policy anchors"
+    notes = io.StringIO()
+    talk(conversation, NobodyTypes(), io.StringIO(), notes, planned_bytes=0)
+    assert notes.getvalue().startswith("context 2,048 tokens, KV balanced, policy anchors. /? shows")
 
 
 @pytest.mark.parametrize(

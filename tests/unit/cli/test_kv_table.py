@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edge.bench.kv import KvFigures, KvLoad
+from edge.bench.kv import KvFigures, KvLoad, estimate_line, texts_too_short
 from edge.bench.kv_rows import FormFigures, ReadFigures
 from edge.cli.kv_table import kv_tables
 from edge.comparison import Comparison
@@ -174,3 +174,54 @@ def test_json_has_every_question_and_every_answer() -> None:
     assert len(found["questions"]) == 110 == len(found["forms"][1]["answers"])
     assert (found["forms"][3]["lost"], found["forms"][3]["gained"], found["forms"][3]["gate"]) == (7, 0, "failed")
     assert found["forms"][1]["right"] == {"moved": 9, "needle": 97}
+
+
+def test_shorter_documents_are_told_apart_and_a_long_run_says_what_makes_it_shorter() -> None:
+    assert estimate_line(16, 4, 4, 90.0).startswith("16 forms, 4 documents and 4 shorter ones for needles, about ")
+    assert "--presets, --policies, --documents" in estimate_line(16, 4, 4, 700.0)
+    assert estimate_line(2, 1, 0, 90.0).startswith("2 forms, 1 document, about ") and "--presets" not in estimate_line(
+        2, 1, 0, 90.0
+    )
+
+
+def test_a_text_that_is_too_short_is_named_and_one_for_which_no_document_was_left_is_not() -> None:
+    assert texts_too_short(["good", "short"], ["good", "good"], 4) == ("short",)
+    assert texts_too_short(["good", "short"], ["good", "good"], 2) == ("short",)
+    assert texts_too_short(["good", "other"], ["good"], 1) == ()
+    assert "too short, left out: short.txt" in kv_tables(replace(figures(*ALL), too_short=("short.txt",)))
+
+
+def test_fewer_positions_than_asked_for_are_said_with_the_reason() -> None:
+    few = figures(*ALL, positions=500)
+    assert "fewer than --tokens 2,048: at most a quarter" in kv_tables(replace(few, load=replace(few.load, tokens=2048)))
+    assert "fewer than" not in kv_tables(figures(*ALL))
+
+
+def without_raised(context: int, *policies: PolicyName) -> KvFigures:
+    """Rows of policies that are those of `uniform`."""
+    uniform = row("balanced", 0.006, 97)
+    found = figures(ALL[0], uniform, *(replace(uniform, form=Form("balanced", policy)) for policy in policies))
+    return replace(found, load=replace(found.load, context=context))
+
+
+def test_policies_that_raise_no_page_are_named_and_none_is_called_the_best() -> None:
+    assert "balanced: no page raised by anchors, random: these texts give them none" in said(
+        without_raised(320, "anchors", "random")
+    )
+    shown = said(without_raised(280, "anchors", "random", "attention"))
+    assert "balanced: no page raised by anchors, random, attention: too short, 10 % of 9 pages is none" in shown
+    assert "loses least" not in shown and "default" not in shown and "--policies" not in shown
+
+
+def test_a_policy_that_raises_no_page_beside_ones_that_do_stands_apart() -> None:
+    found = with_policies(0.0035, 0.0058)
+    none = replace(found.forms[1], form=Form("balanced", "combined"))
+    shown = said(replace(found, forms=(*found.forms, none)))
+    assert "no page raised by combined: these texts give them none" in shown and "anchors loses least" in shown
+    assert "other bytes" not in shown
+
+
+def test_the_legend_explains_chains_gate_and_equal_bytes() -> None:
+    shown = said(with_policies(0.0035, 0.0058))
+    assert "chains: facts of several places combined." in shown and "gate: whether" in shown
+    assert "Equal bytes: those of random" in shown and "Equal bytes" not in said(figures(*ALL))

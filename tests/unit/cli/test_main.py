@@ -62,6 +62,7 @@ def test_a_bug_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch, caps
     ("words", "line"),
     [
         (["bench", "--quux"], b"edge: No such option '--quux'. See: edge bench --help\n"),
+        (["bench", "kv", "a.edge", "--forc"], b"edge: No such option '--forc'. See: edge bench kv --help\n"),
         (["pul"], b"edge: no command 'pul'. Did you mean 'pull'? See: edge --help\n"),
         (["bench", "a.edge", "--decode", "x"], b"edge: Invalid value for '--decode': 'x' is not a valid integer"),
     ],

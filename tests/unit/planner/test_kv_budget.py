@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.config import InferenceConfig
-from edge.errors import BudgetError
-from edge.kv_budget import KvChoice, budget_for, check_kv_budget, kv_pool, longest_in_budget, most_in_budget
+from edge.errors import BudgetError, RequestError
+from edge.kv_budget import KvChoice, budget_for, check_kv_budget, check_policy, kv_pool, longest_in_budget, most_in_budget
 from edge.pages.fit import cut_pool, pool_holds
 from edge.pages.geometry import page_groups
 from edge.pages.linear import linear_bytes
@@ -78,6 +78,15 @@ def test_a_policy_that_raises_pages_takes_more_of_a_budget() -> None:
     uniform, anchors = KvChoice("safe", 64 * MB), KvChoice("safe", 64 * MB, policy="anchors")
     assert longest_in_budget(SMOL, anchors, 1, 8192, CONFIG) < longest_in_budget(SMOL, uniform, 1, 8192, CONFIG)
     assert longest_in_budget(SMOL, replace(anchors, preset="exact"), 1, 8192, CONFIG) == 2752, "nothing is above fp16"
+
+
+def test_a_policy_is_named_where_it_raises_pages_and_refused_where_it_cannot() -> None:
+    assert KvChoice("balanced", policy="anchors").words == "balanced, policy anchors"
+    assert KvChoice("balanced").words == "balanced" and KvChoice("exact", policy="anchors").words == "exact"
+    with pytest.raises(RequestError, match=r"--kv-policy anchors: the preset exact seals no page.*--kv-preset safe, bal"):
+        check_policy("anchors", "exact")
+    for policy, preset in (("uniform", "exact"), (None, "exact"), ("anchors", "safe")):
+        check_policy(policy, preset)  # type: ignore[arg-type]
 
 
 def test_a_policy_by_attention_needs_room_for_a_prompt_one_step_up_and_a_refusal_says_what_does_not() -> None:
