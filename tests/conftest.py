@@ -130,6 +130,12 @@ def _built(
 _SLOW_FIXTURES = ("gemma3_a10_build", "smollm2_a10_build", "smollm2_wide_a10_build", "gemma3_package", "smollm2_package")
 
 
+def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
+    """Of long text its length: pytest puts the name of a test into the environment, where a process that is started with 128 kB
+    fails."""
+    return f"{argname}-{len(val)}" if isinstance(val, (str, bytes)) and len(val) > 200 else None
+
+
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in this hook, too
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Who asks for a real model is marked `real`, so that `-m "not real"` needs no network; who asks for what only the
