@@ -16,12 +16,20 @@ struct Range {
   bool empty() const { return begin >= end; }
 };
 
-// Positions of `block`, counted from its start, that rows at positions first..last see, any of them; {0, 0} for none.
-inline Range visible(int first, int last, int window, int block) {
-  const int start = block * BLOCK_TOKENS, oldest = window && first >= window ? first - window + 1 : 0;
-  const int begin = oldest > start ? oldest - start : 0,
-            end = last + 1 - start < BLOCK_TOKENS ? last + 1 - start : BLOCK_TOKENS;
+// The oldest position that a row at `position` sees.
+inline int oldest_seen(int position, int window) { return window && position >= window ? position - window + 1 : 0; }
+// Of the `count` positions from `start` on, counted from there, those that rows at positions first..last see, any of them;
+// {0, 0} for none.
+inline Range visible_from(int start, int count, int first, int last, int window) {
+  const int oldest = oldest_seen(first, window), begin = oldest > start ? oldest - start : 0;
+  const int end = last + 1 - start < count ? last + 1 - start : count;
   return begin < end ? Range{begin, end} : Range{0, 0};
+}
+inline Range visible(int first, int last, int window, int block) {
+  return visible_from(block * BLOCK_TOKENS, BLOCK_TOKENS, first, last, window);
+}
+inline Range visible_of_page(int position, int window, int page) {
+  return visible_from(page * PAGE_TOKENS, PAGE_TOKENS, position, position, window);
 }
 
 // The K (side 0) or V (side 1) of one kv head in the page of position page * PAGE_TOKENS, in any format.
@@ -258,15 +266,8 @@ struct SeenPages {
 };
 inline SeenPages pages_of_rows(const AttendParams &p) {
   const int first = p.row_pos[p.token_begin], last = p.row_pos[p.token_end - 1];
-  const int begin = (p.window && first >= p.window ? first - p.window + 1 : 0) / PAGE_TOKENS;
+  const int begin = oldest_seen(first, p.window) / PAGE_TOKENS;
   return {begin, last / PAGE_TOKENS + 1, begin / 16 * 16};
-}
-// Of a page's positions, counted from its start, those that a row at `position` sees.
-inline Range visible_of_page(int position, int window, int page) {
-  const int start = page * PAGE_TOKENS, oldest = window && position >= window ? position - window + 1 : 0;
-  const int begin = oldest > start ? oldest - start : 0;
-  const int end = position + 1 - start < PAGE_TOKENS ? position + 1 - start : PAGE_TOKENS;
-  return begin < end ? Range{begin, end} : Range{0, 0};
 }
 
 // 2^(x + POWER) of x <= 0, relative error 3e-6 (minimax polynomial of degree 4); 2^(MOST_BELOW + POWER) below MOST_BELOW and

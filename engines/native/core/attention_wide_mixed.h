@@ -109,6 +109,7 @@ class MixedWide : public Wide {
       }
       sums[lane] = sum;
     }
+    const bool centred = middle_code(keys.format) != 0.0f;
     const float count = query_steps(keys.format);
     const Lanes steps = steps_of(most, count, SMALLEST), step = most * Lanes(1.0f / count);
     Lanes integers(0.0f);
@@ -117,7 +118,7 @@ class MixedWide : public Wide {
       const Lanes low = in_steps(query(d) * Lanes(scales[d]), steps),
                   high = in_steps(query(d + 1) * Lanes(scales[d + 1]), steps);
       pairs_of(low, high).store(folded);
-      integers = integers + (integer_of(low) + integer_of(high));
+      if (centred) integers = integers + (integer_of(low) + integer_of(high));
     }
     *factor = score_factor(step, p_.soft_cap);
     *base = score_factor(base_of(sum_tree(sums), step, integers, keys.format), p_.soft_cap);
@@ -145,9 +146,9 @@ class MixedWide : public Wide {
     *total = sum;
   }
 
-  // Those of a segment to integers, pairs of tokens; returns what V's minima add.
+  // Those of a segment to integers, pairs of tokens; returns what V's middles add.
   Lanes weigh_segment(int r, Range tokens, const SegmentScales &scales, int format, Lanes *step) const {
-    const bool sealed = format != PageFormat::fp16;
+    const bool sealed = format != PageFormat::fp16, centred = middle_code(format) != 0.0f;
     const auto power = [&](int token) { return Lanes::load(scratch_.scores + token * WIDE_ROWS + 16 * r); };
     Lanes most(0.0f), sums[16];
     for (int lane = 0; lane < 16; ++lane) {
@@ -164,7 +165,7 @@ class MixedWide : public Wide {
       const Lanes low = in_steps(power(token) * Lanes(scales.scales[token]), steps);
       const Lanes high = in_steps(power(token + 1) * Lanes(scales.scales[token + 1]), steps);
       pairs_of(low, high).store(scratch_.weights + token / 2 * WIDE_ROWS + 16 * r);
-      integers = integers + (integer_of(low) + integer_of(high));
+      if (centred) integers = integers + (integer_of(low) + integer_of(high));
     }
     *step = most * Lanes(1.0f / weight_steps(format));
     return base_of(sum_tree(sums), *step, integers, format);

@@ -21,6 +21,15 @@ constexpr Kernels PLAIN = {
     "plain",       plain::norm,   plain::matmul, plain::gated,       plain::add_norm, plain::embed,       plain::move,
     plain::rotary, plain::attend, plain::merge,  plain::score_pages, plain::rank,     plain::weigh_pages, plain::soft_cap};
 
+// A set that has products of its own and is `set` in all else.
+constexpr Kernels with_products(Kernels set, const char *name, decltype(Kernels::matmul) matmul,
+                                decltype(Kernels::gated) gated) {
+  set.name = name;
+  set.matmul = matmul;
+  set.gated = gated;
+  return set;
+}
+
 // What an architecture has beyond the plain loops, slowest first.
 #if defined(__x86_64__)
 
@@ -41,20 +50,7 @@ constexpr Kernels AVX512VNNI = {"avx512vnni",
                                 avx512vnni::rank,
                                 avx512vnni::weigh_pages,
                                 avx512vnni::soft_cap};
-constexpr Kernels AMX = {"amx",
-                         avx512vnni::norm,
-                         amx::matmul,
-                         amx::gated,
-                         avx512vnni::add_norm,
-                         avx512vnni::embed,
-                         avx512vnni::move,
-                         avx512vnni::rotary,
-                         avx512vnni::attend,
-                         avx512vnni::merge,
-                         avx512vnni::score_pages,
-                         avx512vnni::rank,
-                         avx512vnni::weigh_pages,
-                         avx512vnni::soft_cap};
+constexpr Kernels AMX = with_products(AVX512VNNI, "amx", amx::matmul, amx::gated);
 
 // All ask cpuid, and xgetbv for what the system saves of the registers.
 bool promises_avx2() {
@@ -82,12 +78,8 @@ constexpr Candidate CANDIDATES[] = {
 constexpr Kernels NEON = {
     "neon",       neon::norm,   neon::matmul, neon::gated,       neon::add_norm, neon::embed,       neon::move,
     neon::rotary, neon::attend, neon::merge,  neon::score_pages, neon::rank,     neon::weigh_pages, neon::soft_cap};
-constexpr Kernels NEON_DOTPROD = {"neon-dotprod",    neon::norm, neon_dotprod::matmul, neon_dotprod::gated, neon::add_norm,
-                                  neon::embed,       neon::move, neon::rotary,         neon::attend,        neon::merge,
-                                  neon::score_pages, neon::rank, neon::weigh_pages,    neon::soft_cap};
-constexpr Kernels NEON_I8MM = {"neon-i8mm",       neon::norm, neon_i8mm::matmul, neon_i8mm::gated, neon::add_norm,
-                               neon::embed,       neon::move, neon::rotary,      neon::attend,     neon::merge,
-                               neon::score_pages, neon::rank, neon::weigh_pages, neon::soft_cap};
+constexpr Kernels NEON_DOTPROD = with_products(NEON, "neon-dotprod", neon_dotprod::matmul, neon_dotprod::gated);
+constexpr Kernels NEON_I8MM = with_products(NEON, "neon-i8mm", neon_i8mm::matmul, neon_i8mm::gated);
 
 // What the system says of the processor; NEON itself belongs to the architecture.
 bool promises_neon() { return true; }

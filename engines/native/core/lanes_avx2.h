@@ -162,20 +162,21 @@ struct PackedPairs {
   }
   template <int BITS>
   WordPairs take() {
-    const __m256i mask = _mm256_set1_epi16((1 << BITS) - 1);
-    const WordPairs pairs{_mm256_and_si256(low, mask), _mm256_and_si256(high, mask)};
-    low = _mm256_srli_epi32(low, BITS);
-    high = _mm256_srli_epi32(high, BITS);
-    return pairs;
+    return take_under<BITS>(_mm256_set1_epi16((1 << BITS) - 1));
   }
   // 4 values a word at a time, in the order of store_bytes.
   template <int BITS>
   Ints take_bytes() {
-    const __m256i mask = _mm256_set1_epi8((1 << BITS) - 1);
-    const Ints bytes{_mm256_and_si256(low, mask), _mm256_and_si256(high, mask)};
+    return take_under<BITS>(_mm256_set1_epi8((1 << BITS) - 1));
+  }
+
+ private:
+  template <int BITS>
+  Ints take_under(__m256i mask) {
+    const Ints values{_mm256_and_si256(low, mask), _mm256_and_si256(high, mask)};
     low = _mm256_srli_epi32(low, BITS);
     high = _mm256_srli_epi32(high, BITS);
-    return bytes;
+    return values;
   }
 };
 // 16 pairs of sums of 16 bits, of products of bytes.

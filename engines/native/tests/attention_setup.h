@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "attention.h"
+#include "expect.h"
+#include "pick.h"
 #include "tables.h"
 
 namespace edge {
@@ -41,6 +43,14 @@ inline std::vector<AttentionKernels> attention_kernels() {
       {"neon", neon::move, neon::rotary, neon::attend, neon::merge, neon::score_pages, neon::rank, neon::weigh_pages});
 #endif
   return found;
+}
+
+// The last line of a test of these sets; its exit code.
+inline int summary(const char *what, int cases, uint32_t seed, const std::vector<AttentionKernels> &sets) {
+  std::printf("%s: %d cases, seed %u, sets", what, cases, seed);
+  for (const AttentionKernels &kernels : sets) std::printf(" %s", kernels.name);
+  std::printf(": %s (%d failures)\n", failures ? "FAILED" : "ok", failures);
+  return failures != 0;
 }
 
 struct Shape {

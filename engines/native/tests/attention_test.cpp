@@ -17,8 +17,6 @@ bool equal(const std::vector<T> &a, const std::vector<T> &b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
-int pick(std::mt19937 &random, int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); }
-
 // A case: sequences whose rows [begin, length) are attended after everything before them was written.
 struct Case {
   Setup setup;
@@ -278,8 +276,5 @@ int main(int argc, char **argv) {
   for (const edge::AttentionKernels &kernels : sets) edge::a_row_that_sees_nothing_gives_zeros(kernels);
   for (int i = 0; i < cases; ++i)
     edge::every_cut_and_instruction_set_gives_the_bits_of_the_plain_loops(seed + uint32_t(i), sets);
-  std::printf("attention: %d cases, seed %u, sets", cases, seed);
-  for (const edge::AttentionKernels &kernels : sets) std::printf(" %s", kernels.name);
-  std::printf(": %s (%d failures)\n", edge::failures ? "FAILED" : "ok", edge::failures);
-  return edge::failures != 0;
+  return edge::summary("attention", cases, seed, sets);
 }

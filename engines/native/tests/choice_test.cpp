@@ -1,7 +1,6 @@
 // Scores and ranks of pages of every instruction set of this machine: equal to the plain loops to the bit on random shapes, and
 // the plain loops close to their formulas in double. The choice by rank, and the mass that it leaves out.
 // Usage: choice_test [cases] [seed]
-#include <cstdio>
 #include <cstdlib>
 
 #include "attention_setup.h"
@@ -12,8 +11,6 @@ namespace edge {
 namespace {
 
 constexpr float CANARY = 12345.0f;
-
-int pick(std::mt19937 &random, int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); }
 
 // One sequence, whose pages but the last are sealed, all in one format of K or each in its own.
 struct Case {
@@ -239,8 +236,5 @@ int main(int argc, char **argv) {
     edge::every_instruction_set_scores_and_ranks_as_the_plain_loops(seed + uint32_t(i), sets);
     edge::the_mass_left_out_is_that_of_a_softmax(seed + uint32_t(i));
   }
-  std::printf("choice: %d cases, seed %u, sets", cases, seed);
-  for (const edge::AttentionKernels &kernels : sets) std::printf(" %s", kernels.name);
-  std::printf(": %s (%d failures)\n", edge::failures ? "FAILED" : "ok", edge::failures);
-  return edge::failures != 0;
+  return edge::summary("choice", cases, seed, sets);
 }

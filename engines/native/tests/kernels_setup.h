@@ -8,10 +8,9 @@
 
 #include "kernels.h"
 #include "math.h"
+#include "pick.h"
 
 namespace edge {
-
-inline int pick(std::mt19937 &random, int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); }
 
 // Memory that starts on 64 bytes.
 template <class T>

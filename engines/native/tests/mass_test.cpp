@@ -1,6 +1,5 @@
 // What rows give to pages, of every instruction set of this machine: equal to the plain loops to the bit on random shapes,
 // formats, windows and cuts, and the plain loops close to a softmax in double. Usage: mass_test [cases] [seed]
-#include <cstdio>
 #include <cstdlib>
 
 #include "attention_setup.h"
@@ -10,8 +9,6 @@ namespace edge {
 namespace {
 
 constexpr int64_t CANARY = 12345;
-
-int pick(std::mt19937 &random, int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); }
 
 // One sequence whose older pages are sealed, all in one format of K or each in its own, and whose last rows are watched.
 struct Case {
@@ -150,8 +147,5 @@ int main(int argc, char **argv) {
     edge::every_cut_and_instruction_set_gives_the_plain_loops_mass(seed + uint32_t(i), sets);
   }
   edge::rows_that_are_not_finite_give_nothing(sets);
-  std::printf("mass: %d cases, seed %u, sets", cases, seed);
-  for (const edge::AttentionKernels &kernels : sets) std::printf(" %s", kernels.name);
-  std::printf(": %s (%d failures)\n", edge::failures ? "FAILED" : "ok", edge::failures);
-  return edge::failures != 0;
+  return edge::summary("mass", cases, seed, sets);
 }

@@ -1,6 +1,5 @@
 // Page moves of every instruction set of this machine: equal to the plain loops to the bit, and those within half a step of
 // what they were given. Usage: move_test [cases] [seed]
-#include <cstdio>
 #include <cstdlib>
 
 #include "attention_setup.h"
@@ -12,8 +11,6 @@ namespace {
 constexpr uint8_t CANARY = 0xa5;
 constexpr int CANARIES = 64;
 constexpr int DIMS[] = {8, 16, 24, 40, 64, 72, 80, 96, 128, 192, 256, 264};
-
-int pick(std::mt19937 &random, int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); }
 
 // Halves of one part; kinds: as K and V are, with channels of very different sizes, at the ends of fp16, equal ones, zeros of
 // both signs, subnormal.
@@ -103,8 +100,5 @@ int main(int argc, char **argv) {
   const uint32_t seed = argc > 2 ? uint32_t(std::atoi(argv[2])) : 1;
   const std::vector<edge::AttentionKernels> sets = edge::attention_kernels();
   for (int i = 0; i < cases; ++i) edge::every_instruction_set_moves_as_the_plain_loops(seed + uint32_t(i), sets);
-  std::printf("moves: %d cases, seed %u, sets", cases, seed);
-  for (const edge::AttentionKernels &kernels : sets) std::printf(" %s", kernels.name);
-  std::printf(": %s (%d failures)\n", edge::failures ? "FAILED" : "ok", edge::failures);
-  return edge::failures != 0;
+  return edge::summary("moves", cases, seed, sets);
 }
