@@ -85,7 +85,7 @@ def package_plan(
         kv,
         package.manifest.capabilities.presets,
         what="this load",
-        context=max(limits.max_context, kv.prefix_tokens + bool(kv.prefix_tokens)),
+        context=max(limits.max_context, kv.prefix_tokens + 1 if kv.prefix_tokens else 0),
         sequences=sequences,
         limit=engine.max_context,
         config=config,

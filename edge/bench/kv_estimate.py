@@ -14,7 +14,7 @@ import numpy as np
 
 from edge.comparison import Comparison
 from edge.contract import SEAL_TOKENS
-from edge.kv_eval.fed_sequence import FLOOR, FedSequence
+from edge.kv_eval.fed_sequence import FLOOR, FedSequence, reading_name
 from edge.kv_eval.forms import Form
 from edge.kv_eval.haystacks import Haystack
 
@@ -77,11 +77,12 @@ def estimate_seconds(
 ) -> float:
     """Of all documents through all sequences; of the tokens to be compared the last `singly` go one by one. `memory` is the
     pool's."""
+    presets = {form.name: form.preset for form in forms} | {reading_name(form.preset): form.preset for form in forms}
     clocks: dict[str, Clock] = {}
     longest = max(len(haystack.document.ids) for haystack in haystacks)
     total = 0.0
     for name in sequences:
-        preset = "exact" if name == FLOOR else next(form.preset for form in forms if name.startswith(form.preset))
+        preset = "exact" if name == FLOOR else presets[name]
         if preset not in clocks:
             clocks[preset] = time_preset(sequences[preset], longest, memory)
         clock = clocks[preset]

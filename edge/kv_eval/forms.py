@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from edge.pages.geometry import GroupPages, page_groups
-from edge.policies import RAISED_SHARES, PolicyName, peak_share
+from edge.kv_budget import KvChoice, kv_groups
+from edge.pages.geometry import GroupPages
+from edge.policies import RAISED_SHARES, PolicyName
 from edge.presets import PRESETS, PresetName
 from edge.spec import ModelSpec
 
@@ -27,7 +28,7 @@ class Form:
         return RAISED_SHARES[self.policy] > 0
 
     def groups(self, spec: ModelSpec) -> tuple[GroupPages, ...]:
-        return page_groups(spec, PRESETS[self.preset], raised_share=peak_share(self.policy))
+        return kv_groups(spec, KvChoice(self.preset, policy=self.policy))
 
 
 def forms_of(presets: Sequence[PresetName], policies: Sequence[PolicyName] = ()) -> tuple[Form, ...]:
